@@ -68,7 +68,7 @@ def additional_config(
     if datastore is not None and portfolio.adaptive is not None:
         open_datastore(datastore, bundle)  # vLLM's processes would hide the error
         stored = Stored(datastore.model_dump(mode="json"), bundle.tokenizer_hash)
-        options = replace(portfolio.adaptive, datastore=stored)
+        options = replace(portfolio.adaptive, stored=stored)
         portfolio = replace(portfolio, adaptive=options)
     return {KEY: portfolio.to_config()}
 

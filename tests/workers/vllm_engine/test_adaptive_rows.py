@@ -95,7 +95,7 @@ def test_a_datastore_serves_the_answers_that_quote_it(tmp_path):
     write_corpus(tmp_path, [text], "a" * 64)
     stored = {"config": {"folder": str(tmp_path), "scopes": ["tenant s"]}, "tokenizer": "a" * 64}
     for name, known in (("tenant s/a", True), ("tenant t/a", False)):
-        world = World(datastore=Stored(**stored))
+        world = World(stored=Stored(**stored))
         say(world, name, text[:9])
         choice = world.step({name: [text[9]]})
         assert (choice.tokens_of(0, {})[:2] == text[10:12]) == known
@@ -218,7 +218,7 @@ def test_rows_of_other_methods_and_rows_without_room_get_nothing():
 
 def test_options_come_through_a_configuration():
     for stored in (None, Stored({"folder": "index", "scopes": None}, "a" * 64)):
-        options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7, datastore=stored)
+        options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7, stored=stored)
         assert Options.from_config(json.loads(json.dumps(options.to_config()))) == options
 
 

@@ -119,7 +119,7 @@ class Adaptive:
         failures: Failures | None = None,
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
-        stored = None if options.datastore is None else options.datastore.open()
+        stored = None if options.stored is None else options.stored.open()
         look_ups = LookUps(least=options.least, past=self._past, datastore=stored)
         self._methods = {one.drafter: one.method for one in options.learned}
         self._followers, self._clock = followers, clock

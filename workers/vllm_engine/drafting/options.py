@@ -34,20 +34,20 @@ class Stored:
 
 @dataclass(frozen=True)
 class Options:
-    """The drafter settings of a MethodSpec; see LookUps and PastAnswers. datastore: the
-    engine's."""
+    """The drafter settings of a MethodSpec; see LookUps and PastAnswers. stored: the
+    engine's datastore."""
 
     learned: tuple[Learned, ...]
     least: float = 0.02
     past_bytes: int = PAST_BYTES
-    datastore: Stored | None = None
+    stored: Stored | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Options:
         """Return the options that `to_config` wrote."""
-        stored = config["datastore"] and Stored(**config["datastore"])
+        stored = config["stored"] and Stored(**config["stored"])
         learned = tuple(Learned(**one) for one in config["learned"])
-        return cls(**{**config, "learned": learned, "datastore": stored})
+        return cls(**{**config, "learned": learned, "stored": stored})
 
     def to_config(self) -> dict[str, Any]:
         """Return the options as plain values."""
