@@ -88,8 +88,8 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         bundle = served_bundle(config)
         engines = portfolios(config)
         for specs in engines:
-            check_portfolio(specs, bundle)
-            check_isolation(config.http.guard, specs)
+            check_portfolio(specs, bundle, config.engine)
+            check_isolation(config.http.guard, specs, config.engine)
         check_clusters(config, len(served_table(config).assignment))
         if config.http.guard.keys_file is not None:
             _warn_if_no_key_teaches(read_keys(config.http.guard.keys_file), config)

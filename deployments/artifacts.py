@@ -59,12 +59,16 @@ def read_template(file: Path) -> str:
 
 def copying(config: AppConfig) -> frozenset[str]:
     """Return the methods that copy from the answer that a request predicts."""
+    if config.engine.openai is not None:  # its servers take no predictions
+        return frozenset()
     specs = [spec for portfolio in portfolios(config) for spec in portfolio]
     return frozenset(spec.name for spec in specs if copies_predictions(spec))
 
 
 def exchanged_heads(config: AppConfig, bundle: Bundle) -> dict[str, tuple[HeadPart, ...]]:
     """Return by served method the heads that its engine exchanges while it serves."""
+    if config.engine.openai is not None:
+        return {}
     engines = [exchanged_parts(specs, bundle) for specs in portfolios(config)]
     return {method: parts for engine in engines for method, parts in engine.items()}
 
@@ -153,5 +157,6 @@ def context_length(bundle: Bundle, engine: EngineConfig) -> int:
     """Return the prompt and output tokens of one request: the smaller of the setting and the
     target's."""
     own = target_sizes(bundle.part("target")).positions
-    configured = min(engine.max_context, engine.kv_slots)
+    slots = engine.max_context if engine.openai is not None else engine.kv_slots
+    configured = min(engine.max_context, slots)
     return configured if own is None else min(configured, own)

@@ -66,13 +66,18 @@ def resolved(config: AppConfig) -> AppConfig:
     replay = config.engine.replay and config.engine.replay.absolute()
     store = config.engine.datastore
     store = store and store.model_copy(update={"folder": store.folder.absolute()})
+    openai = config.engine.openai
+    if openai is not None and openai.api_key_file is not None:
+        openai = openai.model_copy(update={"api_key_file": openai.api_key_file.absolute()})
     keys_file = config.http.guard.keys_file
     guard = config.http.guard.model_copy(update={"keys_file": keys_file and keys_file.absolute()})
     template = config.http.chat_template and config.http.chat_template.absolute()
     return config.model_copy(
         update={
             "bundle": config.bundle.absolute(),
-            "engine": config.engine.model_copy(update={"replay": replay, "datastore": store}),
+            "engine": config.engine.model_copy(
+                update={"replay": replay, "datastore": store, "openai": openai}
+            ),
             "router": router,
             "feedback": config.feedback.model_copy(update={"state_uri": state}),
             "http": config.http.model_copy(update={"guard": guard, "chat_template": template}),

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from schemas.base import Settings
 from schemas.http import HttpConfig
 from schemas.method import MethodSpec
-from schemas.vllm import VllmConfig
+from schemas.vllm import OpenAIConfig, VllmConfig
 
 DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
@@ -72,6 +72,14 @@ class EngineConfig(Settings):
         default=1.0, ge=1.0, description="factor of every recorded second"
     )
     vllm: VllmConfig = Field(default=VllmConfig(), description="read by methods of engine 'vllm'")
+    openai: OpenAIConfig | None = Field(default=None, description="servers for vLLM's methods")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        for name in ("replay", "datastore"):
+            if self.openai is not None and getattr(self, name) is not None:
+                raise ValueError(f"openai: its servers read no {name}: leave {name} or openai out")
+        return self
 
 
 class MethodDeployment(Settings):
@@ -268,6 +276,15 @@ class AppConfig(Settings):
             raise ValueError("methods: name at least one method")
         if len(set(names)) != len(names):
             raise ValueError("methods: each method may be named once")
+        if self.engine.openai is not None:
+            servers = len(self.engine.openai.urls)
+            if self.layout != "shared":
+                raise ValueError("layout: must be shared with engine.openai, got per_method")
+            if {self.shared.min_replicas, self.shared.max_replicas} != {servers}:
+                raise ValueError(
+                    f"shared: set min_replicas and max_replicas to {servers}, the number of "
+                    "engine.openai.urls"
+                )
         router = self.router
         named = {
             "router.default_method": [router.default_method] if router.default_method else [],

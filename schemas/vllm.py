@@ -1,9 +1,9 @@
-"""Settings of vLLM's engine beyond those of every engine."""
+"""Settings of vLLM's engine beyond those of every engine, and of vLLM servers."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.base import Settings
 
@@ -45,3 +45,25 @@ class VllmConfig(Settings):
     )
     max_lora_rank: int = Field(default=16, ge=1)
     trust_remote_code: bool = False
+
+
+class OpenAIConfig(Settings):
+    """vLLM servers to which requests of vLLM's methods are forwarded."""
+
+    urls: tuple[str, ...] = Field(
+        min_length=1,
+        description="the servers, such as http://10.0.0.5:8000/v1; each has a replica",
+    )
+    model: str | None = Field(
+        default=None, min_length=1, description="its name on the servers  [default: the bundle's]"
+    )
+    api_key_file: Path | None = Field(default=None, description="a file with the servers' API key")
+
+    @model_validator(mode="after")
+    def _addresses(self) -> Self:
+        for url in self.urls:
+            if not url.startswith(("http://", "https://")) or not url.endswith("/v1"):
+                raise ValueError(f"urls: expected an address like http://host:8000/v1, got {url!r}")
+        if len(set(self.urls)) < len(self.urls):
+            raise ValueError("urls: each server may be named once")
+        return self

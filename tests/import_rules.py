@@ -28,7 +28,7 @@ MAY_IMPORT_MODELS = {"router/fit/encoder_export.py"}
 ENGINES_SHARE = {
     *("batch_schedule", "bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
     *("looping", "methods", "portfolio", "refusal", "stream", "text", "token_text", "user_cache"),
-    *("target_sizes", "weight_files", "head_files"),
+    *("target_sizes", "weight_files", "head_files", "engine_load"),
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {
@@ -65,6 +65,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "workers": {
         "torch_engine": ENGINES_SHARE,
         "vllm_engine": ENGINES_SHARE,
+        "openai_engine": ENGINES_SHARE,
         "replay_engine": ENGINES_SHARE,
         "reasoning": {"text"},
         **dict.fromkeys(ENGINES_SHARE, ENGINES_SHARE),

@@ -28,6 +28,12 @@ def load_engine(
         from workers.replay_engine.engine import load_replay_engine
 
         return load_replay_engine(specs, bundle, config, replica)
+    if config.openai is not None:
+        if engines != {"vllm"}:
+            raise ValueError("engine.openai: servers have methods of engine vllm only")
+        from workers.openai_engine.engine import OpenAIEngine
+
+        return OpenAIEngine(specs, bundle, config, replica)
     if engines == {"vllm"}:
         from workers.vllm_engine.versions import require
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from schemas import GuardConfig, MethodSpec
+from schemas import EngineConfig, GuardConfig, MethodSpec
 from schemas.keys import ApiKey, Isolation
 
 PAST_ANSWERS = "max_cached_requests"
@@ -20,17 +20,20 @@ def scope_of(key: ApiKey, isolation: Isolation) -> str:
     return f"tenant {key.tenant}" if shared else f"key {key.name}"
 
 
-def check_isolation(guard: GuardConfig, specs: Iterable[MethodSpec]) -> None:
+def check_isolation(guard: GuardConfig, specs: Iterable[MethodSpec], engine: EngineConfig) -> None:
     """Raise ValueError for a method that would draft one scope's answers from another's."""
     if guard.isolated == "none":
         return
     for spec in specs:
         drafter = spec.settings.get("drafter", {})
-        # our own suffix drafter keeps the scopes apart
-        if (spec.engine, spec.drafter) == ("vllm", "suffix") and drafter.get(PAST_ANSWERS) != 0:
+        # our own suffix drafter keeps the scopes apart, and settings do not reach servers
+        keeps_none = drafter.get(PAST_ANSWERS) == 0 and engine.openai is None
+        if (spec.engine, spec.drafter) == ("vllm", "suffix") and not keeps_none:
+            setting = (
+                f"set its settings.drafter.{PAST_ANSWERS}: 0, " if engine.openai is None else ""
+            )
             raise ValueError(
                 f"http.guard.isolation: {guard.isolated} is not possible: {spec.name} drafts from "
-                "all past answers of its replica; set its "
-                f"settings.drafter.{PAST_ANSWERS}: 0, remove the method, or set isolation: none if "
-                "keys may learn what others asked"
+                f"all past answers of its replica; {setting}remove the method, or set "
+                "isolation: none if keys may learn what others asked"
             )

@@ -42,6 +42,8 @@ MESSAGES_PER_SECOND = 20.0
 LONGEST_INTERVAL_SECONDS = 0.25
 _TIMEOUT_SECONDS = 30.0
 _TELL_AGAIN_SECONDS = 5.0
+_SERVER_SECONDS = 0.5
+"""Interval at which a replica checks whether its server has started."""
 
 
 class MethodReplica:
@@ -59,7 +61,7 @@ class MethodReplica:
         self._cores = _pinned(config, specs)
         self._streams = 0
         self._measured = set[str]()
-        settings = placed_engine(resources, specs, config.engine)
+        settings = placed_engine(resources, specs, config.engine, context.rank.rank)
         self._engine = load_engine(specs, served_bundle(config), settings, self._replica)
         self._application = context.app_name
         self._metrics = ReplicaMetrics(self._replica)
@@ -113,8 +115,12 @@ class MethodReplica:
         }
 
     def check_health(self) -> None:
-        """Raise if the engine has stopped; Ray Serve then replaces the replica."""
-        if not self._engine.load().healthy:
+        """Raise if the engine has stopped; Ray Serve then replaces the replica.
+
+        A server that has stopped needs no other replica. Until it is back, the load reports keep
+        requests away.
+        """
+        if self._config.engine.openai is None and not self._engine.load().healthy:
             raise RuntimeError("the engine has stopped")
 
     async def placement(self) -> dict[str, Any]:
@@ -138,6 +144,8 @@ class MethodReplica:
         """Warm up before the first report: until then other replicas get the requests."""
         if isinstance(self._engine, ReplayEngine):
             return
+        while self._config.engine.openai is not None and not self._engine.load().healthy:
+            await asyncio.sleep(_SERVER_SECONDS)
         await warm_up(self._engine, self._encoded(TEXT))
         if self._comparable:
             self._background.add(asyncio.create_task(self._measure()))
@@ -239,12 +247,13 @@ def _never() -> float:
 
 
 def _pinned(config: AppConfig, specs: Sequence[MethodSpec]) -> PinnedCores | None:
-    """Return the replica's own cores, None if it has none or decodes on a GPU."""
-    if not config.engine.pin_cores or config.engine.device == "cuda" or ray.get_gpu_ids():
+    """Return the replica's own cores, None if it has none or decodes elsewhere."""
+    engine = config.engine
+    if not engine.pin_cores or engine.device == "cuda" or engine.openai or ray.get_gpu_ids():
         return None
     # vLLM's scheduler polls while its worker computes: on the same core it would take half of it.
     scheduler = any(spec.engine == "vllm" for spec in specs)
-    return PinnedCores(config.engine.threads + scheduler)
+    return PinnedCores(engine.threads + scheduler)
 
 
 def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:

@@ -40,7 +40,7 @@ def replica_options(
     env = thread_environment(config.engine.threads, alone=has_its_cores(resources, config.engine))
     actor: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
     options: dict[str, Any] = {"ray_actor_options": actor} | apart(resources.max_replicas_per_node)
-    if _in_vllm(specs):
+    if _in_vllm(specs, config.engine):
         env |= process_environment(config.engine, shared=len(specs) > 1)
     size = _parallel_size(specs, config.engine)
     if size > 1:
@@ -63,14 +63,18 @@ def apart(replicas: int | None) -> dict[str, Any]:
 
 
 def placed_engine(
-    resources: MethodDeployment, specs: Sequence[MethodSpec], engine: EngineConfig
+    resources: MethodDeployment, specs: Sequence[MethodSpec], engine: EngineConfig, rank: int = 0
 ) -> EngineConfig:
     """Return the engine's settings in a replica with these resources.
 
     vLLM takes the memory of the replica's share of a GPU, and starts its workers where the replica
-    was placed.
+    was placed. Of several servers, a replica has that of its rank among the replicas.
     """
-    if not _in_vllm(specs):
+    if engine.openai is not None:
+        url = engine.openai.urls[rank % len(engine.openai.urls)]
+        own = engine.openai.model_copy(update={"urls": (url,)})
+        return engine.model_copy(update={"openai": own})
+    if not _in_vllm(specs, engine):
         return engine
     update: dict[str, Any] = {}
     parallel = _parallel_size(specs, engine) > 1
@@ -82,14 +86,19 @@ def placed_engine(
     return engine.model_copy(update={"vllm": engine.vllm.model_copy(update=update)})
 
 
-def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
+def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle, engine: EngineConfig) -> None:
     """Raises ValueError where one engine cannot hold these methods, the bundle has no part that one
     of them drafts with, or the vLLM that is installed lacks one; the message names the fix."""
     engines = sorted({spec.engine for spec in specs})
+    if engine.openai is not None and engines != ["vllm"]:
+        raise ValueError(
+            f"methods: engine.openai's servers decode methods of engine vllm only, not of "
+            f"{', '.join(engines)}"
+        )
     if len(engines) > 1:
         by_engine = "; ".join(
-            f"{engine}: {', '.join(spec.name for spec in specs if spec.engine == engine)}"
-            for engine in engines
+            f"{name}: {', '.join(spec.name for spec in specs if spec.engine == name)}"
+            for name in engines
         )
         raise ValueError(
             f"layout: a shared engine holds methods of one engine, and there are {by_engine}: "
@@ -97,9 +106,9 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
         )
     for spec in specs:
         part = part_of(spec)
-        if part is not None and spec.engine != "replay" and not grows(part, spec, bundle):
+        if part is not None and _decodes([spec], engine) and not grows(part, spec, bundle):
             bundle.part(part)
-    if _in_vllm(specs):
+    if _in_vllm(specs, engine):
         require(specs, bundle)
 
 
@@ -128,22 +137,22 @@ def _check(
     if size > 1:
         _check_parallel(name, resources, engine)
         return
-    if gpus > 1.0 and _in_vllm(specs):
+    if gpus > 1.0 and _in_vllm(specs, engine):
         raise ValueError(
             f"{name}.num_gpus: {gpus:g} GPUs, and vLLM uses one: set "
             f"engine.vllm.tensor_parallel_size to {math.ceil(gpus)}, or num_gpus to 1"
         )
-    if gpus > 1.0 and _decodes(specs):
+    if gpus > 1.0 and _decodes(specs, engine):
         raise ValueError(
             f"{name}.num_gpus: {gpus:g} GPUs, and a replica of the torch engine uses one: set "
             "num_gpus to 1 and max_replicas to the number of GPUs"
         )
-    if gpus == 0.0 and engine.device == "cuda" and _decodes(specs):
+    if gpus == 0.0 and engine.device == "cuda" and _decodes(specs, engine):
         raise ValueError(
             f"{name}.num_gpus: 0, and engine.device is cuda: set num_gpus to 1, or to the fraction "
             "of a GPU that a replica may take, or engine.device to cpu"
         )
-    if gpus > 0.0 and engine.device == "cpu" and _decodes(specs):
+    if gpus > 0.0 and engine.device == "cpu" and _decodes(specs, engine):
         raise ValueError(
             f"{name}.num_gpus: {gpus:g}, and engine.device is cpu: set num_gpus to 0, or "
             "engine.device to cuda"
@@ -176,7 +185,7 @@ def _check_parallel(name: str, resources: MethodDeployment, engine: EngineConfig
 
 def _parallel_size(specs: Sequence[MethodSpec], engine: EngineConfig) -> int:
     """Return the number of GPUs over which vLLM spreads one replica."""
-    return engine.vllm.tensor_parallel_size if _in_vllm(specs) else 1
+    return engine.vllm.tensor_parallel_size if _in_vllm(specs, engine) else 1
 
 
 def _of_type(resources: MethodDeployment) -> dict[str, float]:
@@ -185,10 +194,12 @@ def _of_type(resources: MethodDeployment) -> dict[str, float]:
     return {} if kind is None else {f"accelerator_type:{kind}": 0.001}
 
 
-def _in_vllm(specs: Sequence[MethodSpec]) -> bool:
-    return all(spec.engine == "vllm" for spec in specs)
+def _in_vllm(specs: Sequence[MethodSpec], engine: EngineConfig) -> bool:
+    """Return whether replicas load vLLM."""
+    return engine.openai is None and all(spec.engine == "vllm" for spec in specs)
 
 
-def _decodes(specs: Sequence[MethodSpec]) -> bool:
-    """Return whether a model runs: a replay uses no device, and its GPUs are only a number."""
-    return all(spec.engine != "replay" for spec in specs)
+def _decodes(specs: Sequence[MethodSpec], engine: EngineConfig) -> bool:
+    """Return whether replicas run a model: a replay and a server's replica use no device, and
+    their GPUs are only a number."""
+    return engine.openai is None and all(spec.engine != "replay" for spec in specs)

@@ -22,10 +22,10 @@ from schemas import (
 )
 from workers.drafting.names import NOBODY, PREDICTION
 from workers.engine import RequestFaultError
+from workers.engine_load import EngineLoad
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.looping import is_looping
 from workers.text import AnswerText
-from workers.vllm_engine.load import EngineLoad
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "cancelled"}
 

@@ -29,6 +29,7 @@ from schemas import (
 from workers.bundle import Bundle, BundleError
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError, load_report
+from workers.engine_load import EngineLoad
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.specification import GrammarError
@@ -38,7 +39,7 @@ from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.environment import process_environment_of
 from workers.vllm_engine.heads import ExchangedHeads, heads_salt
-from workers.vllm_engine.load import EngineLoad
+from workers.vllm_engine.recorder import Recorder
 from workers.vllm_engine.sampling import sampling_params
 from workers.vllm_engine.shared import cache_salt, shares
 
@@ -74,7 +75,7 @@ class VllmEngine:
         # Collects every request's outputs; vLLM has no argument for it.
         async_llm.RequestOutputCollector = StepCollector
         with process_environment_of(config, shared=shares(methods)):
-            llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._load.logger])
+            llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[partial(Recorder, self._load)])
         self._loop = _running_loop()
         self._heads = ExchangedHeads(methods, bundle, self._load_head, config.max_batch, replica)
         self._vocab = llm.model_config.get_vocab_size()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from schemas import MethodSpec
 from workers.bundle import MANIFEST, Bundle, load_bundle
+from workers.methods import VLLM_PREFIX
 from workers.portfolio import ADAPTIVE, method_of, part_of
 from workers.vllm_engine.drafting.portfolio import REQUESTS
 from workers.vllm_engine.environment import preloaded_openmp
@@ -23,9 +24,13 @@ from workers.vllm_engine.versions import SHARED, require, require_release
 PLAIN = "naive"
 DRAFTING = ("ngram", "suffix", "medusa", "eagle", "eagle3", "draft")
 """Names of the drafting methods. Here all methods are vLLM's, so they lack our prefix vllm_."""
-PREFIX = "vllm_"
 
 MIDDLEWARE = "workers.vllm_engine.middleware.RequestMethods"
+REPORTS = (
+    *("--per-request-spec-decode-metrics", "summary"),
+    *("--enable-per-request-metrics", "--enable-prompt-tokens-details"),
+)
+"""Flags by which answers tell their draft tokens, waiting time and cached tokens."""
 OURS = (
     *("--speculative-config", "-sc", "--spec-method", "--spec-model", "--spec-tokens"),
     *("--additional-config", "--worker-cls", "--async-scheduling"),
@@ -71,7 +76,7 @@ def serve_command(
     }
     pairs = [part for pair in own.items() for part in pair]
     return ServeCommand(
-        ("serve", *arguments, *flags, *pairs, "--no-async-scheduling"),
+        ("serve", *arguments, *REPORTS, *flags, *pairs, "--no-async-scheduling"),
         {"VLLM_USE_V2_MODEL_RUNNER": "0", **preloaded_openmp()},
     )
 
@@ -140,7 +145,7 @@ def _split(methods: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _named(name: str, bundle: Bundle | None) -> MethodSpec:
     nothing = Bundle("", Path(), {})
-    return method_of(PREFIX + name, bundle or nothing).model_copy(update={"name": name})
+    return method_of(VLLM_PREFIX + name, bundle or nothing).model_copy(update={"name": name})
 
 
 def _weights(name: str, part: str, given: str, bundle: Bundle | None) -> str:

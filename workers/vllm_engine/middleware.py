@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from fastapi import HTTPException
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workers.vllm_engine.drafting.portfolio import METHOD, REQUESTS, SCOPE
+from workers.methods import METHOD_KEY
+from workers.vllm_engine.drafting.portfolio import REQUESTS, SCOPE
 
 SALT = "cache_salt"
 XARGS = ("vllm_xargs",)
@@ -34,6 +35,7 @@ COUNTERS = (
     Counter("specadapt_draft_tokens", "draft tokens that the target verified", LABELS),
     Counter("specadapt_accepted_tokens", "draft tokens that the target accepted", LABELS),
 )
+METHODS = Gauge("specadapt_method", "1 for each method", ("method",), multiprocess_mode="max")
 METRICS_SECONDS = 1.0
 """How long a scrape waits for the engine, which answers between two steps."""
 
@@ -56,6 +58,8 @@ class RequestMethods:
                 change = partial(with_method, place, config["salts"], config["default"])
                 receive = _changed(receive, change)
             elif path.endswith("/metrics"):
+                for method in scope["app"].state.vllm_config.additional_config[REQUESTS]["salts"]:
+                    METHODS.labels(method).set(1)
                 await self._count(scope["app"].state.engine_client)
         await self._app(scope, receive, send)
 
@@ -89,16 +93,16 @@ def with_method(
     if not isinstance(extra, dict):
         return body
     field = ".".join(place)
-    reserved = [key for key in extra if key.startswith(RESERVED) and key != METHOD]
+    reserved = [key for key in extra if key.startswith(RESERVED) and key != METHOD_KEY]
     if reserved:
-        raise ValueError(f"{field}.{reserved[0]} is unknown: use {METHOD}")
-    method = extra.get(METHOD, default)
+        raise ValueError(f"{field}.{reserved[0]} is unknown: use {METHOD_KEY}")
+    method = extra.get(METHOD_KEY, default)
     if not isinstance(method, str) or method not in salts:
         names = ", ".join(salts)
-        raise ValueError(f"{field}.{METHOD}: {method!r} is not served; methods: {names}")
+        raise ValueError(f"{field}.{METHOD_KEY}: {method!r} is not served; methods: {names}")
     tenant, own = request.get(SALT), salts[method]
     # Past answers are looked up among those with the same salt.
-    holder[name] = {**extra, METHOD: method, SCOPE: tenant or ""}
+    holder[name] = {**extra, METHOD_KEY: method, SCOPE: tenant or ""}
     if own is not None and isinstance(tenant, str | None) and tenant != "":
         # A digest, so that no client's salt is a method's by chance.
         request[SALT] = hashlib.sha256(f"{own} {tenant or ''}".encode()).hexdigest()

@@ -7,7 +7,8 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from schemas import DecodeRequest
 from workers.grammar.specification import lark
-from workers.vllm_engine.drafting.portfolio import METHOD, PREDICTED, REQUEST, SCOPE
+from workers.methods import METHOD_KEY
+from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
@@ -37,7 +38,7 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         extra_args={
-            METHOD: request.method,
+            METHOD_KEY: request.method,
             REQUEST: request.request_id,
             SCOPE: request.scope,
             **({PREDICTED: request.predicted_token_ids} if request.predicted_token_ids else {}),

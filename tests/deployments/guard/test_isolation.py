@@ -7,8 +7,9 @@ from pydantic import ValidationError
 from deployments.guard.isolation import check_isolation, scope_of
 from deployments.guard.key_file import hash_of
 from deployments.replica.method import merged
-from schemas import GuardConfig
+from schemas import EngineConfig, GuardConfig
 from schemas.keys import ApiKey
+from schemas.vllm import OpenAIConfig
 from workers.loader import load_engine
 from workers.methods import get_method
 
@@ -43,16 +44,20 @@ def test_a_store_of_every_clients_answers_is_refused(tmp_path, isolation):
     keys = tmp_path / "keys.yaml"
     apart = GuardConfig(keys_file=keys, isolation=isolation)
     suffix = get_method("vllm_suffix")
-    check_isolation(GuardConfig(), [suffix])
-    check_isolation(GuardConfig(keys_file=keys, isolation="none"), [suffix])
+    check_isolation(GuardConfig(), [suffix], EngineConfig())
+    check_isolation(GuardConfig(keys_file=keys, isolation="none"), [suffix], EngineConfig())
     keep_scopes_apart = ("vllm_ngram", "suffix", "adaptive", "vllm_adaptive")
-    check_isolation(apart, [get_method(name) for name in keep_scopes_apart])
+    check_isolation(apart, [get_method(name) for name in keep_scopes_apart], EngineConfig())
     with pytest.raises(ValueError, match="vllm_suffix drafts from all past answers") as refused:
-        check_isolation(apart, [suffix])
+        check_isolation(apart, [suffix], EngineConfig())
     for fix in ("settings.drafter.max_cached_requests: 0", "isolation: none"):
         assert fix in str(refused.value)
     settings = {**suffix.settings, "drafter": {"max_cached_requests": 0}}
-    check_isolation(apart, [suffix.model_copy(update={"settings": settings})])
+    keeps_none = suffix.model_copy(update={"settings": settings})
+    check_isolation(apart, [keeps_none], EngineConfig())
+    server = EngineConfig(openai=OpenAIConfig(urls=("http://s/v1",)))
+    with pytest.raises(ValueError, match="its replica; remove the method"):
+        check_isolation(apart, [keeps_none], server)
 
 
 @pytest.fixture

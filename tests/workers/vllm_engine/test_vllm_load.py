@@ -27,7 +27,7 @@ def answer(identity, output_tokens=0):
 
 
 def test_a_prompt_that_is_being_read_has_a_place_and_does_not_wait():
-    from workers.vllm_engine.load import EngineLoad
+    from workers.engine_load import EngineLoad
 
     load = EngineLoad()
     reading, begun = answer("reading"), answer("begun", output_tokens=5)
@@ -49,7 +49,7 @@ def test_a_prompt_that_is_being_read_has_a_place_and_does_not_wait():
 
 
 def test_who_decodes_is_counted_as_answers_begin_and_end():
-    from workers.vllm_engine.load import EngineLoad
+    from workers.engine_load import EngineLoad
 
     load = EngineLoad()
     answers = [answer("a", 1), answer("b", 1), answer("c"), answer("d")]
@@ -67,7 +67,7 @@ def test_who_decodes_is_counted_as_answers_begin_and_end():
 
 
 def test_answers_without_a_step_are_a_stall():
-    from workers.vllm_engine.load import EngineLoad
+    from workers.engine_load import EngineLoad
 
     load = EngineLoad()
     assert not load.stalled(-1.0), "nothing is asked of it"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from fastapi import FastAPI, Request
+from prometheus_client import generate_latest
 
 from workers.vllm_engine.drafting.portfolio import REQUESTS
 from workers.vllm_engine.middleware import XARGS, RequestMethods, with_method
@@ -153,3 +154,19 @@ async def test_a_client_that_leaves_while_it_sends_is_told_to_the_server():
     scope = {"type": "http", "method": "POST", "path": "/v1/completions", "app": served()}
     await RequestMethods(app)(scope, receive, None)
     assert got == [{"type": "http.disconnect"}]
+
+
+@pytest.mark.asyncio
+async def test_a_scrape_names_the_methods():
+    class Engine:
+        async def collective_rpc(self, _name):
+            return [[]]
+
+    server = served()
+    server.state.engine_client = Engine()
+    server.get("/metrics")(lambda: generate_latest().decode())
+    transport = httpx.ASGITransport(server)
+    async with httpx.AsyncClient(transport=transport, base_url="http://vllm") as client:
+        page = (await client.get("/metrics")).text
+    for method in SALTS:
+        assert f'specadapt_method{{method=\\"{method}\\"}} 1.0' in page

@@ -13,8 +13,8 @@ def answered(backend: Any, steps: list[list[int]], stop: tuple[str, ...] = ()) -
     """The text and the end of an answer whose steps gave these tokens, the last one for length."""
     from vllm.outputs import CompletionOutput, RequestOutput
 
+    from workers.engine_load import EngineLoad
     from workers.vllm_engine.answer import Answer
-    from workers.vllm_engine.load import EngineLoad
 
     load = EngineLoad()
     answer, text = Answer(request("m", [1], stop=stop), backend, (), load), ""

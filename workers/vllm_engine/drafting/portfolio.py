@@ -12,10 +12,8 @@ KEY = "specadapt"
 REQUESTS = "specadapt_requests"
 """Key of what `vllm serve` gives to requests: `default`, their method unless they name one, and
 `salts`, the cache salt of each method."""
-METHOD = "specadapt_method"
-"""Key of a request's method in vLLM's extra_args."""
 REQUEST, SCOPE = "specadapt_request", "specadapt_scope"
-"""Keys of its `request_id`, with which vLLM's own id begins, and its `scope`."""
+"""Keys of a request's `request_id`, with which vLLM's own id begins, and its `scope`."""
 PREDICTED = "specadapt_predicted"
 """Key of its `predicted_token_ids`, if it has any."""
 

@@ -12,7 +12,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from workers.vllm_engine.drafting.portfolio import METHOD, PREDICTED, REQUEST, SCOPE
+from workers.methods import METHOD_KEY
+from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -41,7 +42,7 @@ class Step:
     def methods(self) -> list[str | None]:
         """Return the method that each row's request names; vLLM's server lets it name anything."""
         named = [
-            self._extra(row).get(METHOD) for row in range(len(self.runner.input_batch.req_ids))
+            self._extra(row).get(METHOD_KEY) for row in range(len(self.runner.input_batch.req_ids))
         ]
         return [name if isinstance(name, str) else None for name in named]
 

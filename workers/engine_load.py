@@ -1,14 +1,11 @@
-"""A vLLM engine's load, from its scheduler's figures and the unfinished answers."""
+"""A vLLM scheduler's load, from its figures and from the unfinished answers."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter
-from typing import Any, Protocol
-
-from vllm.config import VllmConfig
-from vllm.v1.metrics.loggers import StatLoggerBase
+from typing import Protocol
 
 from schemas import DecodeRequest
 
@@ -46,10 +43,6 @@ class EngineLoad:
         self._moved = time.monotonic()
         self._usage = 0.0
         self._waiting = 0
-
-    def logger(self, config: VllmConfig, engine_index: int = 0) -> StatLoggerBase:
-        """Return the stat logger that vLLM calls in every iteration."""
-        return _Recorder(self, config, engine_index)
 
     def begin(self, answer: Underway) -> None:
         with self._lock:
@@ -121,28 +114,6 @@ class EngineLoad:
             begun = sum(answer.output_tokens > 0 for answer in everyone)
             running = max(begun, len(everyone) - self._waiting)
         return everyone[:running], everyone[running:]
-
-
-class _Recorder(StatLoggerBase):
-    def __init__(self, load: EngineLoad, config: VllmConfig, _engine_index: int) -> None:
-        self._load, self._config = load, config
-
-    def record(
-        self,
-        scheduler_stats: Any,
-        iteration_stats: Any,  # noqa: ARG002
-        mm_cache_stats: Any = None,  # noqa: ARG002
-        engine_idx: int = 0,  # noqa: ARG002
-    ) -> None:
-        if scheduler_stats is not None:
-            stats = scheduler_stats
-            self._load.iterated(
-                stats.num_running_reqs, stats.num_waiting_reqs, stats.kv_cache_usage
-            )
-
-    def log_engine_initialized(self) -> None:
-        cache = self._config.cache_config
-        self._load.slots = (cache.num_gpu_blocks or 0) * (cache.block_size or 0)
 
 
 def _blend(old: float, new: float) -> float:

@@ -1,0 +1,73 @@
+"""Replicas that forward to vLLM servers: what they need, and what is refused before one starts."""
+
+import pytest
+from pydantic import ValidationError
+from served import service_config
+from test_app import changed, deployments, environment
+
+from deployments.app import build
+from deployments.artifacts import context_length, copying, exchanged_heads, method_specs
+from deployments.configuration import ConfigError
+from deployments.replica.placement import placed_engine
+from schemas import AppConfig
+from schemas.vllm import OpenAIConfig
+from workers.vllm_engine import versions
+
+METHODS = ("vllm_naive", "vllm_eagle3", "vllm_adaptive")
+URLS = ("http://a:8000/v1", "https://b/v1")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory, tiny_bundle):
+    folder = tmp_path_factory.mktemp("servers")
+    servers = {"openai": {"urls": URLS, "api_key_file": "key"}, "max_context": 100_000}
+    two = {"min_replicas": 2, "max_replicas": 2}
+    return service_config(
+        folder, tiny_bundle, METHODS, layout="shared", engine=servers, shared={"name": "s", **two}
+    )
+
+
+def test_no_vllm_and_no_head_is_needed_and_each_replica_has_a_server(config, monkeypatch):
+    monkeypatch.setattr(versions, "installed", lambda: None)
+    made = deployments(build(config))["shared"]
+    assert made.num_replicas == 2
+    assert not [name for name in environment(made) if name.startswith(("VLLM", "LD_PRELOAD"))]
+    specs = method_specs(config, METHODS)
+    for rank, url in enumerate(URLS):
+        assert placed_engine(config.shared, specs, config.engine, rank).openai.urls == (url,)
+    [given, *_] = made.init_args
+    assert given.engine.openai.api_key_file.is_absolute()
+
+
+def test_what_servers_do_not_do_is_not_asked_of_them(config, tiny_bundle):
+    assert copying(config) == frozenset()
+    assert exchanged_heads(config, tiny_bundle) == {}
+    engine = config.engine.model_copy(update={"max_context": 300, "kv_slots": 256})
+    assert context_length(tiny_bundle, engine) == 300
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"layout": "per_method"}, "layout: must be shared with engine.openai, got per_method"),
+        ({"shared": {"max_replicas": 3}}, "shared: set min_replicas and max_replicas to 2"),
+        ({"engine": {"replay": "runs/a"}}, "openai: its servers read no replay"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_servers_is_refused(config, sections, message):
+    with pytest.raises(ValidationError, match=message):
+        changed(config, **sections)
+
+
+@pytest.mark.parametrize("urls", [("a:8000/v1",), ("http://a:8000",), ("http://a/v1",) * 2, ()])
+def test_addresses_are_distinct_and_end_with_the_version(urls):
+    with pytest.raises(ValidationError, match="urls"):
+        OpenAIConfig(urls=urls)
+
+
+def test_methods_of_other_engines_are_named(config):
+    mixed = AppConfig.model_validate(
+        config.model_dump() | {"methods": [{"name": "vllm_naive"}, {"name": "naive"}]}
+    )
+    with pytest.raises(ConfigError, match="servers decode methods of engine vllm only"):
+        build(mixed)

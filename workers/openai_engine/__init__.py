@@ -1,0 +1,1 @@
+"""vLLM's methods on servers that run already: requests are forwarded to vLLM's OpenAI API."""

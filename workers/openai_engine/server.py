@@ -1,0 +1,163 @@
+"""What a server tells of itself: whether it works, what it serves, and its load."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from schemas import EngineConfig, MethodSpec
+from workers.engine_load import EngineLoad
+from workers.methods import VLLM_PREFIX
+from workers.openai_engine.completions import ServerError
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS, TIMEOUT_SECONDS = 1.0, 5.0
+FAILURES = 3
+"""Failed polls in a row after which a server that takes connections counts as failed."""
+
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+USED, CACHE = "vllm:kv_cache_usage_perc", "vllm:cache_config_info"
+METHODS = "specadapt_method"
+"""The metric in which `specadapt vllm serve` names its methods."""
+
+
+class Server:
+    """Poll a server in a thread.
+
+    running, waiting: requests of all clients at the last poll. load: of the forwarded answers.
+    """
+
+    def __init__(self, specs: Sequence[MethodSpec], config: EngineConfig, model: str) -> None:
+        """Poll the server once. model: its name there.
+
+        Raises ValueError naming the setting that does not fit it. A server that does not answer is
+        unhealthy until it does.
+        """
+        assert config.openai is not None
+        self.url, self.model, self.load = config.openai.urls[0], model, EngineLoad()
+        self.headers = _headers(config.openai.api_key_file)
+        self.healthy, self.running, self.waiting = False, 0, 0
+        self._wanted = [spec.name.removeprefix(VLLM_PREFIX) for spec in specs]
+        self._context = config.max_context
+        self._failures, self._why = FAILURES, ""
+        self._closed = threading.Event()
+        self._client = httpx.Client(headers=self.headers, timeout=TIMEOUT_SECONDS)
+        self._poll()
+        threading.Thread(target=self._poll_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """End the polls. May be called twice."""
+        self._closed.set()
+        self.healthy = False
+
+    def _poll_forever(self) -> None:
+        with closing(self._client):
+            while not self._closed.wait(POLL_SECONDS):
+                try:
+                    self._poll()
+                except ValueError as error:
+                    self._unused(str(error))
+
+    def _poll(self) -> None:
+        """Update the figures. Raises ValueError as the constructor does."""
+        root = self.url.removesuffix("/v1")
+        try:
+            self._get(f"{root}/health")
+            figures = _figures(self._get(f"{root}/metrics").text)
+            if not self.healthy:
+                self._check({labels.get("method", "") for labels, _ in figures[METHODS]})
+        except (httpx.HTTPError, ServerError) as error:
+            lost = isinstance(error, httpx.ConnectError)
+            self._failures = FAILURES if lost else self._failures + 1
+            if self._failures >= FAILURES:
+                self._unused(str(error) or type(error).__name__)
+            return
+        self.running, self.waiting = (
+            int(sum(value for _, value in figures[name])) for name in (RUNNING, WAITING)
+        )
+        used = [value for _, value in figures[USED]] or [0.0]
+        self.load.slots = sum(_slots(labels) for labels, _ in figures[CACHE])
+        self.load.iterated(self.running, self.waiting, sum(used) / len(used))
+        self._failures, self._why, self.healthy = 0, "", not self._closed.is_set()
+
+    def _unused(self, why: str) -> None:
+        """Count the server as failed, and log a new reason."""
+        if why != self._why:
+            log.error("%s is not used: %s", self.url, why)
+        self._why, self.healthy = why, False
+
+    def _get(self, url: str) -> httpx.Response:
+        response = self._client.get(url)
+        if response.status_code != httpx.codes.OK:
+            raise ServerError(f"{url} has status {response.status_code}")
+        return response
+
+    def _check(self, methods: set[str]) -> None:
+        """Raise ValueError unless the server has the model, the context and the methods."""
+        told = self._get(f"{self.url}/models")
+        try:
+            models = {model["id"]: model for model in told.json()["data"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ServerError(f"{told.url} lists no models") from error
+        if self.model not in models:
+            raise ValueError(
+                f"engine.openai.model: {self.url} does not serve {self.model!r}; models: "
+                f"{', '.join(models)}"
+            )
+        most = models[self.model].get("max_model_len") or self._context
+        if most < self._context:
+            raise ValueError(
+                f"engine.max_context: {self.url} takes {most} tokens at most, got {self._context}"
+            )
+        if not methods and len(self._wanted) > 1:
+            raise ValueError(
+                f"methods: {self.url} names no methods, so it has one: leave all but that one out, "
+                "or start the server with `specadapt vllm serve`"
+            )
+        missing = [name for name in self._wanted if methods and name not in methods]
+        if missing:
+            raise ValueError(
+                f"methods: {self.url} does not serve {', '.join(missing)}; methods: "
+                f"{', '.join(sorted(methods))}"
+            )
+
+
+def _headers(key_file: Path | None) -> dict[str, str]:
+    """Return the headers of every request."""
+    if key_file is None:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {key_file.read_text(encoding='ascii').strip()}"}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"engine.openai.api_key_file: {key_file} cannot be read") from error
+
+
+def _figures(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Return the labels and values of the metrics that are needed, one entry for each engine."""
+    names = (RUNNING, WAITING, USED, CACHE, METHODS)
+    # to parse all of vLLM's metrics would hold the replica up
+    lines = [line for line in text.split("\n") if line.startswith(names)]
+    found = defaultdict(list)
+    try:
+        families = [*text_string_to_metric_families("\n".join([*lines, ""]))]
+    except ValueError as error:
+        raise ServerError(f"/metrics is malformed: {error}") from error
+    for sample in (sample for family in families for sample in family.samples):
+        found[sample.name].append((sample.labels, sample.value))
+    if not found[RUNNING]:
+        raise ServerError(f"/metrics has no {RUNNING}: it is not vLLM's")
+    return found
+
+
+def _slots(labels: dict[str, str]) -> int:
+    """Return the tokens of an engine's KV cache; 0 if it does not tell."""
+    blocks, size = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
+    return int(blocks) * int(size) if blocks.isdigit() and size.isdigit() else 0
