@@ -22,8 +22,9 @@ settings.register_profile("specadapt", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("specadapt")
 
-TOGETHER = ("tests/e2e/", "tests/training/")
-"""Folders whose files share what takes long to make and is one's own: a Ray, a trained model."""
+TOGETHER = ("tests/e2e/", "tests/training/", "tests/workers/vllm_engine/one_engine/")
+"""Folders whose files share what takes long to make and is one's own: a Ray, a trained model, an
+engine."""
 
 
 class Dealing(LoadScopeScheduling):

@@ -65,6 +65,7 @@ def test_chosen_positions_come_in_few_sizes_and_leave_none_out() -> None:
     assert sizes == {16, 32, 48, 64}
 
 
+@pytest.mark.slow
 def test_the_compiled_loss_has_a_graph_per_row_length_and_one_per_head_size() -> None:
     draft, teacher = Llama(SMALL), Llama(SMALL).requires_grad_(False)
     eager, graphs = distillation_loss(draft, teacher), []

@@ -73,6 +73,7 @@ def test_it_runs_where_only_torch_and_transformers_are(missing, tiny_bundle):
     assert (figures["cuda_graphs"] > 0) == torch.cuda.is_available()
 
 
+@pytest.mark.slow
 async def test_no_method_drafts_from_what_another_has_answered(tiny_bundle, monkeypatch):
     """All are asked the same prompts by one engine, which keeps past answers by scope."""
     answered = []

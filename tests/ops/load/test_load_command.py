@@ -42,6 +42,7 @@ def test_a_profile_keeps_what_a_replay_needs(world):
     assert any(row.target_steps < row.output_tokens for row in measured.rows)
 
 
+@pytest.mark.slow
 def test_policies_are_compared_under_the_same_arrivals(world, bench):
     _, specadapt, _ = world
     arguments = [*bench, "--requests", 80, "--shares", "0.05,3"]

@@ -46,6 +46,7 @@ def test_routing_beside_each_method_alone(specadapt, command):
     assert found["settings"]["costs"]["model"] == "measured"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures(specadapt, command):
     many = [*command, "--replicas", 45, "--policies", "routed,random"]
     one, other = (specadapt.json(*many)["by_policy"] for _ in range(2))

@@ -50,6 +50,7 @@ def test_a_schedule_by_hand():
     assert usage.batch / usage.decoding == pytest.approx((1 + 2 + 2 + 2 + 1) / 5)
 
 
+@pytest.mark.slow
 def test_one_place_is_the_queue_of_the_textbooks():
     """M/D/1: the mean wait is rho s / 2 (1 - rho), by Pollaczek and Khinchine."""
     seconds, load = PREFILL + 3.0, 0.6

@@ -28,6 +28,7 @@ def test_generate_streams_text_and_returns_its_stats(specadapt, small):
     assert "target_steps" in shown
 
 
+@pytest.mark.slow
 def test_bench_decode_compares_methods_with_hugging_face(specadapt, small, prompts_file):
     figures = specadapt.json(
         *["bench", "decode", "--methods", "draft_verify,ngram", "--prompts", prompts_file],

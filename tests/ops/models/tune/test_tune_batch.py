@@ -22,6 +22,7 @@ def flags(tiny_bundle, prompts_file):
     return ["--bundle", tiny_bundle.path, "--prompts", prompts_file, *SMALL]
 
 
+@pytest.mark.slow
 def test_the_schedule_is_what_was_measured_to_be_best(specadapt, flags):
     figures = specadapt.json("tune-batch", "--methods", "draft_verify", *SIZES, *flags)
     tuned = figures["methods"]["draft_verify"]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from decoding import Answer, decode, request, until
-from engine_config import IN_PIECES
 from safetensors.torch import load_file, save_file
 from stored_heads import origin, store
 
@@ -22,8 +21,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
 PARTS = ("medusa", "eagle3", "eagle")
 METHODS = ("vllm_naive", *(f"vllm_{part}" for part in PARTS), "vllm_adaptive")
-CONFIG = IN_PIECES
-TOKENS = 96
+TOKENS = 64
 
 _version = itertools.count(1)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from decoding import Answer, assert_greedy, decode
-from engine_config import IN_PIECES
+from engine_config import CONFIG
 
 from workers.engine import Engine
 from workers.methods import get_method
@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 PLAIN = "vllm_naive"
 WITH_KV = ("vllm_eagle3", "vllm_eagle", "vllm_draft")
 METHODS = (PLAIN, "vllm_ngram", "vllm_suffix", "vllm_medusa", *WITH_KV)
-CONFIG = IN_PIECES
 TOKENS = 24
 
 

@@ -6,14 +6,12 @@ from types import SimpleNamespace
 import pytest
 from conftest_bundle import byte_tokenizer
 from decoding import assert_greedy, decode
-from engine_config import IN_PIECES
 
 from schemas import DecodeRequest, SamplingParams
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
 METHODS = ("vllm_adaptive", "vllm_naive", "vllm_ngram", "vllm_eagle3")
-CONFIG = IN_PIECES
 TOKENS = 32
 
 

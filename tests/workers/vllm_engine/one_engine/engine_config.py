@@ -1,8 +1,8 @@
-"""Settings of vLLM engines that several test modules start."""
+"""Settings of the engine that the tests of this folder share."""
 
 from schemas import EngineConfig, VllmConfig
 
-IN_PIECES = EngineConfig(
+CONFIG = EngineConfig(
     device="cpu",
     dtype="float32",
     max_batch=16,
