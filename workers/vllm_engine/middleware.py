@@ -64,7 +64,7 @@ class RequestMethods:
         await self._app(scope, receive, send)
 
     async def _count(self, engine: Any) -> None:
-        """Add what the engine has counted since the last scrape. What it does not say within
+        """Add what the engines have counted since the last scrape. What they do not say within
         METRICS_SECONDS, the next scrape shows."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(_take(engine))
@@ -110,10 +110,12 @@ def with_method(
 
 
 async def _take(engine: Any) -> None:
-    counted, *_ = await engine.collective_rpc("take_acceptance")
-    for method, drafter, counts in counted:
-        for counter, count in zip(COUNTERS, counts, strict=True):
-            counter.labels(method, drafter).inc(count)
+    # AsyncLLM.collective_rpc returns the first engine's answer only.
+    take = engine.engine_core.call_utility_all_async
+    for counted, *_ in await take("collective_rpc", "take_acceptance"):
+        for method, drafter, counts in counted:
+            for counter, count in zip(COUNTERS, counts, strict=True):
+                counter.labels(method, drafter).inc(count)
 
 
 def _changed(receive: Receive, change: Callable[[bytes], bytes]) -> Receive:

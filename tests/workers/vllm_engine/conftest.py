@@ -1,6 +1,7 @@
 """The demo bundle and prompts of every domain, for real vLLM engines."""
 
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,15 +23,19 @@ def bundle() -> Bundle:
 
 
 @pytest.fixture(scope="session")
-def prompts(bundle: Bundle) -> list[list[int]]:
+def all_prompts(bundle: Bundle) -> dict[str, list[list[int]]]:
+    """The shipped prompts of every domain, in token ids."""
+    tokenizer, found = bundle.tokenizer(), defaultdict[str, list[list[int]]](list)
+    for row in map(json.loads, reversed(PROMPTS.read_text().splitlines())):
+        chat = [{"role": "user", "content": row["prompt"]}]
+        found[row["domain"]].append(encode_chat(tokenizer, chat, add_generation_prompt=True))
+    return found
+
+
+@pytest.fixture(scope="session")
+def prompts(all_prompts: dict[str, list[list[int]]]) -> list[list[int]]:
     """A prompt of every domain, in token ids."""
-    rows = [json.loads(line) for line in PROMPTS.read_text().splitlines()]
-    first = {row["domain"]: row["prompt"] for row in reversed(rows)}
-    tokenizer = bundle.tokenizer()
-    return [
-        encode_chat(tokenizer, [{"role": "user", "content": p}], add_generation_prompt=True)
-        for p in first.values()
-    ]
+    return [of_domain[-1] for of_domain in all_prompts.values()]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

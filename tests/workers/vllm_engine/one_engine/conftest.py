@@ -1,8 +1,9 @@
 """One vLLM engine with all the methods that can share it, for all tests of this folder."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from engine_config import CONFIG
 
 from workers.bundle import Bundle
@@ -21,8 +22,8 @@ METHODS = (
 )
 
 
-@pytest.fixture(scope="package")
-def engine(bundle: Bundle) -> Iterator[Engine]:
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def engine(bundle: Bundle) -> AsyncIterator[Engine]:
     """Tests leave it with the bundle's own heads."""
     pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
     loaded = load_engine(METHODS, bundle, CONFIG)

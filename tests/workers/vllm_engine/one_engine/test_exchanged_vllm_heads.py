@@ -17,7 +17,7 @@ from schemas import FeedbackConfig
 from workers.bundle import Bundle, BundleError
 from workers.engine import HeadExchanger
 
-pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
 
 PARTS = ("medusa", "eagle3", "eagle")
 METHODS = ("vllm_naive", *(f"vllm_{part}" for part in PARTS), "vllm_adaptive")

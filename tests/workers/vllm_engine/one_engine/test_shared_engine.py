@@ -10,7 +10,7 @@ from engine_config import CONFIG
 from workers.engine import Engine
 from workers.methods import get_method
 
-pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
 
 PLAIN = "vllm_naive"
 WITH_KV = ("vllm_eagle3", "vllm_eagle", "vllm_draft")
@@ -62,7 +62,7 @@ async def test_methods_share_a_batch_and_draft_as_they_do_alone(engine, bundle, 
 
 async def test_a_drafters_kv_is_not_taken_from_another_methods_prompt(engine, prompts):
     """Prompts that begin alike are cached in blocks; a plain request leaves no drafter's KV."""
-    prompt = [*(prompts[0] * 12)[:300], *prompts[1][:20]]
+    prompt = [*(prompts[2] * 12)[:300], *prompts[3][:20]]
     [plain] = await answers(engine, [(PLAIN, prompt)])
     [lookup] = await answers(engine, [("vllm_ngram", prompt)])
     assert lookup.stats.cached_prompt_tokens > 0, "what needs no KV shares what is cached"

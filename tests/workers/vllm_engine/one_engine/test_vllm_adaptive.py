@@ -9,7 +9,7 @@ from decoding import assert_greedy, decode
 
 from schemas import DecodeRequest, SamplingParams
 
-pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
 
 METHODS = ("vllm_adaptive", "vllm_naive", "vllm_ngram", "vllm_eagle3")
 TOKENS = 32
