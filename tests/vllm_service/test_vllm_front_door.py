@@ -1,11 +1,7 @@
 """vLLM's own server, started by `specadapt vllm serve`, asked with the OpenAI client."""
 
 import asyncio
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
 
 import httpx
@@ -13,8 +9,8 @@ import openai
 import pytest
 from conftest_bundle import DEMO
 from decoding import assert_greedy
+from vllm_server import ready, vllm_serving
 
-from ops.harness.running_service import free_port
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat
 
@@ -23,8 +19,8 @@ pytestmark = pytest.mark.vllm
 METHODS = ("naive", "ngram", "suffix", "medusa", "eagle3", "adaptive")
 TOKENS = 24
 FLAGS = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "384", "--max-num-seqs", "16"]
-FLAGS += ["--max-num-batched-tokens", "256", "--enable-prompt-tokens-details"]
-START_SECONDS, END_SECONDS, CALL_SECONDS = 300.0, 60.0, 120.0
+FLAGS += ["--max-num-batched-tokens", "256"]
+CALL_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -35,44 +31,9 @@ def bundle():
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     """A server with all drafters that need no draft model; its processes end with the module."""
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    port, log = free_port(), tmp_path_factory.mktemp("vllm") / "log"
-    named = ["--methods", "ngram,suffix,medusa,eagle3", "--host", "127.0.0.1", "--port", str(port)]
-    with log.open("w") as output:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "ops.main", "vllm", "serve", str(DEMO), *named, *FLAGS],
-            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"},
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        _wait(f"http://127.0.0.1:{port}", server, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        try:
-            server.wait(END_SECONDS)
-        finally:
-            if server.poll() is None:
-                os.killpg(server.pid, signal.SIGKILL)
-
-
-def _wait(url, server, log):
-    transport = httpx.HTTPTransport(retries=0)
-    with httpx.Client(transport=transport) as client:
-        for _ in range(int(START_SECONDS)):
-            try:
-                if client.get(f"{url}/health").is_success:
-                    return
-            except httpx.TransportError:
-                pass
-            try:
-                server.wait(1.0)
-            except subprocess.TimeoutExpired:
-                continue
-            break
-    pytest.fail(f"no server within {START_SECONDS} s:\n{log.read_text()[-4000:]}")
+    with vllm_serving(tmp_path_factory, "ngram,suffix,medusa,eagle3", FLAGS) as (url, server):
+        ready(url, server)
+        yield url
 
 
 @pytest.fixture(scope="module")
