@@ -42,8 +42,6 @@ MESSAGES_PER_SECOND = 20.0
 LONGEST_INTERVAL_SECONDS = 0.25
 _TIMEOUT_SECONDS = 30.0
 _TELL_AGAIN_SECONDS = 5.0
-_SERVER_SECONDS = 0.5
-"""Interval at which a replica checks whether its server has started."""
 
 
 class MethodReplica:
@@ -144,8 +142,6 @@ class MethodReplica:
         """Warm up before the first report: until then other replicas get the requests."""
         if isinstance(self._engine, ReplayEngine):
             return
-        while self._config.engine.openai is not None and not self._engine.load().healthy:
-            await asyncio.sleep(_SERVER_SECONDS)
         await warm_up(self._engine, self._encoded(TEXT))
         if self._comparable:
             self._background.add(asyncio.create_task(self._measure()))
@@ -193,19 +189,26 @@ class MethodReplica:
             await asyncio.sleep(FOLLOW_SECONDS)
 
     async def _report_forever(self) -> None:
-        await self._warm_up()
         board = self._line(load_board)
+        # A replica without reports seems idle, and would get the requests of the others.
+        while self._config.engine.openai is not None and not self._engine.load().healthy:
+            await self._report_once(board)
+        await self._warm_up()
         while True:
-            started = time.monotonic()
-            load = self._load()
-            self._metrics.reported(load)
-            try:
-                await board.ask(partial(_report, load), _TIMEOUT_SECONDS)
-            except ActorAwayError as error:
-                logger.warning("load report not delivered: %s", error)
-            spent = time.monotonic() - started
-            pause = board.pause(self._config.feedback.load_report_seconds)
-            await asyncio.sleep(max(0.0, pause - spent))
+            await self._report_once(board)
+
+    async def _report_once(self, board: ActorLine[Any]) -> None:
+        """Report the load, and wait until the next report is due."""
+        started = time.monotonic()
+        load = self._load()
+        self._metrics.reported(load)
+        try:
+            await board.ask(partial(_report, load), _TIMEOUT_SECONDS)
+        except ActorAwayError as error:
+            logger.warning("load report not delivered: %s", error)
+        spent = time.monotonic() - started
+        pause = board.pause(self._config.feedback.load_report_seconds)
+        await asyncio.sleep(max(0.0, pause - spent))
 
 
 def _report(load: LoadReport, board: Any) -> Any:

@@ -1,5 +1,8 @@
 """Replicas that forward to vLLM servers: what they need, and what is refused before one starts."""
 
+import asyncio
+import socket
+
 import pytest
 from pydantic import ValidationError
 from served import service_config
@@ -8,9 +11,12 @@ from test_app import changed, deployments, environment
 from deployments.app import build
 from deployments.artifacts import context_length, copying, exchanged_heads, method_specs
 from deployments.configuration import ConfigError
+from deployments.metrics import ReplicaMetrics
+from deployments.replica import method
 from deployments.replica.placement import placed_engine
 from schemas import AppConfig
 from schemas.vllm import OpenAIConfig
+from workers.loader import load_engine
 from workers.vllm_engine import versions
 
 METHODS = ("vllm_naive", "vllm_eagle3", "vllm_adaptive")
@@ -71,3 +77,38 @@ def test_methods_of_other_engines_are_named(config):
     )
     with pytest.raises(ConfigError, match="servers decode methods of engine vllm only"):
         build(mixed)
+
+
+class Here(method.MethodReplica):
+    """A replica in this process that has what its reports need."""
+
+    def __init__(self, config, bundle, specs):
+        self._config, self._engine = config, load_engine(specs, bundle, config.engine)
+        self._application, self._replica, self._refused_heads = "app", "r", {}
+        self._metrics, self._heads, self._measured = ReplicaMetrics("r"), method.HeadTally(), set()
+
+    def __del__(self):
+        self._engine.close()
+
+
+async def test_a_replica_says_that_its_server_has_not_started(config, tiny_bundle, monkeypatch):
+    """Requests prefer a replica without reports to one with work."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    reports = asyncio.Queue()
+
+    class Board:
+        class report:  # noqa: N801
+            remote = reports.put
+
+    monkeypatch.setattr(method, "load_board", lambda *_: Board)
+    engine = config.engine.model_copy(update={"openai": OpenAIConfig(urls=(gone,))})
+    here = config.model_copy(update={"engine": engine})
+    replica = Here(here, tiny_bundle, method_specs(config, METHODS))
+    task = asyncio.create_task(replica._report_forever())
+    try:
+        async with asyncio.timeout(30):
+            told = [await reports.get() for _ in range(2)]
+    finally:
+        task.cancel()
+    assert [report.healthy for report in told] == [False, False]
