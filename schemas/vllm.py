@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -62,8 +63,20 @@ class OpenAIConfig(Settings):
     @model_validator(mode="after")
     def _addresses(self) -> Self:
         for url in self.urls:
-            if not url.startswith(("http://", "https://")) or not url.endswith("/v1"):
+            if "@" in url:
+                raise ValueError("urls: leave user and password out; name a key in api_key_file")
+            if not _is_address(url):
                 raise ValueError(f"urls: expected an address like http://host:8000/v1, got {url!r}")
         if len(set(self.urls)) < len(self.urls):
             raise ValueError("urls: each server may be named once")
         return self
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        known = parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        return False
+    plain = not (parts.query or parts.fragment or " " in url)
+    return bool(known) and plain and parts.scheme in ("http", "https") and url.endswith("/v1")

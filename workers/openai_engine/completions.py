@@ -38,7 +38,7 @@ class Event(BaseModel):
     drafted, accepted: draft tokens; `accepted` includes those beyond the answer's end.
     """
 
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[Choice, ...] = Field((), max_length=1)
     cached: int | None = Field(
         None, validation_alias=AliasPath("usage", "prompt_tokens_details", "cached_tokens")
     )
@@ -117,7 +117,7 @@ def _refusal(response: httpx.Response) -> Exception:
     """Return the error of a response with a status other than 200."""
     message = response.text
     with contextlib.suppress(ValueError, KeyError, TypeError):  # else it is in no format of vLLM's
-        message = response.json()["error"]["message"]
+        message = str(response.json()["error"]["message"])
     if response.has_redirect_location:
         message = f"redirect to {response.headers['location']}; name it in engine.openai.urls"
     return _failure(response.status_code, message)

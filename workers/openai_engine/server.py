@@ -63,8 +63,8 @@ class Server:
             while not self._closed.wait(POLL_SECONDS):
                 try:
                     self._poll()
-                except ValueError as error:
-                    self._unused(str(error))
+                except Exception as error:  # else a page without sense would end the polls
+                    self._unused(str(error) or type(error).__name__)
 
     def _poll(self) -> None:
         """Update the figures. Raises ValueError as the constructor does."""
@@ -135,9 +135,15 @@ def _headers(key_file: Path | None) -> dict[str, str]:
     if key_file is None:
         return {}
     try:
-        return {"Authorization": f"Bearer {key_file.read_text(encoding='ascii').strip()}"}
+        key = key_file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"engine.openai.api_key_file: {key_file} cannot be read") from error
+    # httpx shows a header that it refuses, and the key with it
+    if not (key and key.isascii() and key.isprintable()):
+        raise ValueError(
+            f"engine.openai.api_key_file: {key_file} must hold one line, a key in ASCII"
+        )
+    return {"Authorization": f"Bearer {key}"}
 
 
 def _figures(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:

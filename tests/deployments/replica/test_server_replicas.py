@@ -65,7 +65,13 @@ def test_a_configuration_that_does_not_fit_servers_is_refused(config, sections, 
         changed(config, **sections)
 
 
-@pytest.mark.parametrize("urls", [("a:8000/v1",), ("http://a:8000",), ("http://a/v1",) * 2, ()])
+WRONG = (
+    *("a:8000/v1", "http://a:8000", "http:///v1", "http://a:b/v1", "http://a:99999/v1"),
+    *("http://[::1/v1", "http://a b/v1", "http://a/?b=/v1", "http://user:secret@a/v1"),
+)
+
+
+@pytest.mark.parametrize("urls", [*((url,) for url in WRONG), ("http://a/v1",) * 2, ()])
 def test_addresses_are_distinct_and_end_with_the_version(urls):
     with pytest.raises(ValidationError, match="urls"):
         OpenAIConfig(urls=urls)

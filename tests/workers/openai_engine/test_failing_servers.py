@@ -21,18 +21,24 @@ from workers.engine import EngineBusyError, EngineRefusedError
 from workers.openai_engine import server as server_module
 
 
-@pytest.mark.parametrize("page", ["/health", "/metrics"])
-def test_a_failed_server_is_unhealthy_until_it_is_back(server, bundle, monkeypatch, page):
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        *(("/health", (503, "dead")), ("/metrics", (503, "dead"))),
+        ("/metrics", (200, "vllm:num_requests_running +Inf\n")),
+    ],
+)
+def test_a_failed_server_is_unhealthy_until_it_is_back(server, bundle, monkeypatch, page, told):
     monkeypatch.setattr(server_module, "POLL_SECONDS", 0.01)
     engine = loaded(server, bundle)
     assert engine.load().healthy
-    for told in ((503, "dead"), server.pages[page]):
-        server.pages[page], waited = told, threading.Event()
+    for content, healthy in ((told, False), (server.pages[page], True)):
+        server.pages[page], waited = content, threading.Event()
         for _ in range(int(PATIENCE / 0.01)):
-            if engine.load().healthy == (told[0] == 200):
+            if engine.load().healthy == healthy:
                 break
             waited.wait(0.01)
-        assert engine.load().healthy == (told[0] == 200)
+        assert engine.load().healthy == healthy
     engine.close()
     assert not engine.load().healthy
 
@@ -80,6 +86,8 @@ def failures():
     yield "empty", stream(b"data: [DONE]\n\n"), "ended after 0 tokens", 0
     yield "no json", stream(first, b"data: {\n\n"), "malformed event in its stream", 1
     yield "no object", stream(first, b"data: [1]\n\n"), "malformed event in its stream", 1
+    yield "two answers", stream(written({"choices": [FIRST["choices"][0]] * 2})), "choices", 0
+    yield "odd message", status(500, b'{"error": {"message": null}}'), "status 500: None", 0
     yield "no ids", stream(written({"choices": [{"text": "a"}]})), "choices.0.token_ids Field", 0
     yield "error event", stream(first, written(error)), "status 500: Internal server error", 1
     yield "refused late", stream(first, REFUSED), "min_p and logit_bias", 1

@@ -59,6 +59,15 @@ async def test_a_key_of_a_file_is_sent(server, bundle, tmp_path):
     assert server.asked[0][1] == "Bearer secret"
 
 
+@pytest.mark.parametrize("content", ["", " \n", "secret\nsecret", "secret\x00", "s\u00e9cret"])
+def test_a_file_without_a_usable_key_is_refused_and_not_shown(server, bundle, tmp_path, content):
+    file = tmp_path / "key"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match="must hold one line") as refused:
+        loaded(server, bundle, openai={"api_key_file": file})
+    assert "cret" not in str(refused.value)
+
+
 async def test_text_ends_at_our_stop_string_and_the_connection_with_it(server, bundle, engine):
     closed = threading.Event()
 
