@@ -7,6 +7,12 @@ from schemas.keys import ApiKey, Isolation
 
 PAST_ANSWERS = "max_cached_requests"
 """Setting of vLLM's suffix drafter: how many past answers of any scope it drafts from."""
+KINDS: dict[Isolation, tuple[str, ...]] = {
+    "none": (),
+    "tenant": ("tenant", "key"),
+    "key": ("key",),
+}
+"""Kinds of scopes that requests have under an isolation."""
 
 
 def scope_of(key: ApiKey, isolation: Isolation) -> str:
@@ -21,7 +27,16 @@ def scope_of(key: ApiKey, isolation: Isolation) -> str:
 
 
 def check_isolation(guard: GuardConfig, specs: Iterable[MethodSpec], engine: EngineConfig) -> None:
-    """Raise ValueError for a method that would draft one scope's answers from another's."""
+    """Raise ValueError for a method that would draft one scope's answers from another's, and for
+    scopes of the datastore that no request has."""
+    store = engine.datastore
+    for scope in () if store is None or store.scopes is None else store.scopes:
+        if scope.split()[0] not in KINDS[guard.isolated]:
+            raise ValueError(
+                f"engine.datastore.scopes: no request has the scope {scope!r}, since "
+                f"http.guard.isolation is {guard.isolated}: set it to {scope.split()[0]}, or leave "
+                "the scope out"
+            )
     if guard.isolated == "none":
         return
     for spec in specs:

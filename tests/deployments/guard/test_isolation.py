@@ -8,6 +8,7 @@ from deployments.guard.isolation import check_isolation, scope_of
 from deployments.guard.key_file import hash_of
 from deployments.replica.method import merged
 from schemas import EngineConfig, GuardConfig
+from schemas.config import DatastoreConfig
 from schemas.keys import ApiKey
 from schemas.vllm import OpenAIConfig
 from workers.loader import load_engine
@@ -58,6 +59,28 @@ def test_a_store_of_every_clients_answers_is_refused(tmp_path, isolation):
     server = EngineConfig(openai=OpenAIConfig(urls=("http://s/v1",)))
     with pytest.raises(ValueError, match="its replica; remove the method"):
         check_isolation(apart, [keeps_none], server)
+
+
+@pytest.mark.parametrize(
+    ("isolation", "scopes", "refused"),
+    [
+        ("none", ("key one",), "key one"),
+        ("none", ("tenant acme",), "tenant acme"),
+        ("none", None, None),
+        ("key", ("key one", "tenant acme"), "tenant acme"),
+        ("key", ("key one",), None),
+        (None, ("tenant acme", "key alone"), None),
+    ],
+)
+def test_scopes_that_no_request_has_are_refused(tmp_path, isolation, scopes, refused):
+    guard = GuardConfig(keys_file=tmp_path / "keys.yaml", isolation=isolation)
+    engine = EngineConfig(datastore=DatastoreConfig(folder=tmp_path, scopes=scopes))
+    if refused is None:
+        check_isolation(guard, [get_method("suffix")], engine)
+        return
+    kind = refused.split()[0]
+    with pytest.raises(ValueError, match=f"scope '{refused}', since .*: set it to {kind}"):
+        check_isolation(guard, [get_method("suffix")], engine)
 
 
 @pytest.fixture
