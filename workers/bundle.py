@@ -127,10 +127,16 @@ class Bundle:
 
     def backend_tokenizer(self) -> Tokenizer:
         """Load the tokenizer without importing transformers and torch. Raises BundleError on
-        failure."""
+        failure.
+
+        It cuts and pads no text, whatever the file asks for; neither does that of `tokenizer`.
+        """
         folder = self.part("tokenizer")
         with _reading_tokenizer(folder):
-            return Tokenizer.from_file(str(folder / "tokenizer.json"))
+            backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        backend.no_truncation()
+        backend.no_padding()
+        return backend
 
     @cached_property
     def tokenizer_hash(self) -> str:

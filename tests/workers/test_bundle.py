@@ -33,6 +33,19 @@ def test_the_hash_follows_the_files(tiny_bundle: Bundle, tmp_path: Path) -> None
         load_bundle(copy).part("draft")
 
 
+def test_no_text_is_cut_or_padded(tiny_bundle: Bundle, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny_bundle.path, copy)
+    file = load_bundle(copy).part("tokenizer") / "tokenizer.json"
+    texts, tokenizer = ["a longer text", "a"], tiny_bundle.backend_tokenizer()
+    whole = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding()
+    tokenizer.save(str(file))
+    encodings = load_bundle(copy).backend_tokenizer().encode_batch(texts)
+    assert [encoding.ids for encoding in encodings] == whole
+
+
 PACKAGED = {"package": "some-model==1.0", "file": "some/model.gguf", "sha256": "ab" * 32}
 
 
