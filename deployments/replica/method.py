@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 from ray import serve
+from ray.serve.schema import ReplicaRank
 
 from deployments import traces
 from deployments.actors import ActorAwayError, ActorLine
@@ -59,8 +60,8 @@ class MethodReplica:
         self._cores = _pinned(config, specs)
         self._streams = 0
         self._measured = set[str]()
-        settings = placed_engine(resources, specs, config.engine, context.rank.rank)
-        self._engine = load_engine(specs, served_bundle(config), settings, self._replica)
+        self._settings = placed_engine(resources, specs, config.engine, context.rank.rank)
+        self._engine = load_engine(specs, served_bundle(config), self._settings, self._replica)
         self._application = context.app_name
         self._metrics = ReplicaMetrics(self._replica)
         self._table = served_table(config)
@@ -102,6 +103,23 @@ class MethodReplica:
             yield {"busy": str(error)}
         finally:
             self._streams -= not whole
+
+    async def reconfigure(self, _user_config: object, rank: ReplicaRank) -> None:
+        """Take the server of another rank; Ray Serve calls this.
+
+        A replica that replaces one which still ends its answers has a rank of its own until then,
+        and would leave a server without requests. Answers that have begun end where they are.
+        """
+        if self._config.engine.openai is None:
+            return
+        specs = self._engine.methods
+        resources = resources_of(specs[0].name, self._config)
+        settings = placed_engine(resources, specs, self._config.engine, rank.rank)
+        if settings != self._settings:
+            before, bundle = self._engine, served_bundle(self._config)
+            engine = await asyncio.to_thread(load_engine, specs, bundle, settings, self._replica)
+            self._engine, self._settings = engine, settings
+            before.close()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return what the autoscaling policy follows; Ray Serve calls this."""

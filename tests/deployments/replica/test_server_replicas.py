@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from pydantic import ValidationError
+from ray.serve.schema import ReplicaRank
 from served import service_config
 from test_app import changed, deployments, environment
 
@@ -14,7 +15,7 @@ from deployments.configuration import ConfigError
 from deployments.metrics import ReplicaMetrics
 from deployments.replica import method
 from deployments.replica.placement import placed_engine
-from schemas import AppConfig
+from schemas import AppConfig, DecodeRequest
 from schemas.vllm import OpenAIConfig
 from workers.loader import load_engine
 from workers.vllm_engine import versions
@@ -86,21 +87,48 @@ def test_methods_of_other_engines_are_named(config):
 
 
 class Here(method.MethodReplica):
-    """A replica in this process that has what its reports need."""
+    """A replica in this process that has what its server and its reports need."""
 
-    def __init__(self, config, bundle, specs):
-        self._config, self._engine = config, load_engine(specs, bundle, config.engine)
-        self._application, self._replica, self._refused_heads = "app", "r", {}
+    def __init__(self, config, bundle):
+        self._config, self._replica = config, "r"
+        specs = method_specs(config, METHODS)
+        self._settings = placed_engine(config.shared, specs, config.engine)
+        self._engine = load_engine(specs, bundle, self._settings)
+        self._application, self._refused_heads = "app", {}
         self._metrics, self._heads, self._measured = ReplicaMetrics("r"), method.HeadTally(), set()
 
     def __del__(self):
         self._engine.close()
 
 
-async def test_a_replica_says_that_its_server_has_not_started(config, tiny_bundle, monkeypatch):
+@pytest.fixture
+def unanswered(config):
+    """The configuration with two servers that do not answer."""
+    urls = []
+    for _ in URLS:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            urls.append(f"http://127.0.0.1:{free.getsockname()[1]}/v1")
+    engine = config.engine.model_copy(update={"openai": OpenAIConfig(urls=urls)})
+    return config.model_copy(update={"engine": engine})
+
+
+async def test_a_replica_takes_the_server_of_its_rank(unanswered, tiny_bundle):
+    """Ray Serve ranks anew once a replaced replica has ended its last answer."""
+    replica, engines = Here(unanswered, tiny_bundle), []
+    for rank in (0, 1, 1):
+        given = ReplicaRank(rank=rank, node_rank=0, local_rank=rank)
+        await replica.reconfigure(None, rank=given)
+        assert replica._settings.openai.urls == (unanswered.engine.openai.urls[rank],)
+        engines.append(replica._engine)
+    assert engines[0] is not engines[1]
+    assert engines[1] is engines[2]
+    request = DecodeRequest(request_id="a", method="vllm_naive", prompt_token_ids=(1,))
+    [failed] = [chunk async for chunk in engines[2].generate(request)]
+    assert failed.error.startswith(unanswered.engine.openai.urls[1])
+
+
+async def test_a_replica_says_that_its_server_has_not_started(unanswered, tiny_bundle, monkeypatch):
     """Requests prefer a replica without reports to one with work."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        gone = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     reports = asyncio.Queue()
 
     class Board:
@@ -108,9 +136,7 @@ async def test_a_replica_says_that_its_server_has_not_started(config, tiny_bundl
             remote = reports.put
 
     monkeypatch.setattr(method, "load_board", lambda *_: Board)
-    engine = config.engine.model_copy(update={"openai": OpenAIConfig(urls=(gone,))})
-    here = config.model_copy(update={"engine": engine})
-    replica = Here(here, tiny_bundle, method_specs(config, METHODS))
+    replica = Here(unanswered, tiny_bundle)
     task = asyncio.create_task(replica._report_forever())
     try:
         async with asyncio.timeout(30):
