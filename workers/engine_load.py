@@ -29,7 +29,8 @@ class Underway(Protocol):
 
 
 class EngineLoad:
-    """Publish `workers.engine.Figures`. Written on the event loop, read from any thread."""
+    """Publish `workers.engine.Figures`. Read from any thread. The event loop writes; where a server
+    is polled, the polling thread calls `iterated`."""
 
     def __init__(self) -> None:
         self.mean_batch = self.mean_context = 0.0

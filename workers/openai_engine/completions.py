@@ -22,7 +22,7 @@ SHOWN = 300
 
 
 class ServerError(RuntimeError):
-    """The server failed, or it is none that can be used."""
+    """The server failed, or cannot be used."""
 
 
 class Choice(BaseModel):
