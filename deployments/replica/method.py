@@ -157,7 +157,8 @@ class MethodReplica:
         self._engine.close()
 
     async def _warm_up(self) -> None:
-        """Warm up before the first report: until then other replicas get the requests."""
+        """Warm up before the first report: until then a method without other replicas gets no
+        requests."""
         if isinstance(self._engine, ReplayEngine):
             return
         await warm_up(self._engine, self._encoded(TEXT))
