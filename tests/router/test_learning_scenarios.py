@@ -43,7 +43,8 @@ def test_while_nothing_changes_learning_costs_less_than_its_share(
     assert low > 1.0 - 2 * CONFIG.exploration
 
 
-@pytest.mark.parametrize("share", [0.01, pytest.param(0.03, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.01, 0.03])
+@pytest.mark.slow
 def test_twenty_services_in_which_nothing_changes_lose_their_share_at_most(
     offline: RoutingTable, share: float
 ) -> None:

@@ -73,6 +73,7 @@ def closest(own_texts: Mapping[str, str], texts: Iterable[str]) -> dict[str, flo
     not (DATA / "instruct.jsonl").is_file(),
     reason="needs the data folder ../shared/data beside the repository",
 )
+@pytest.mark.slow
 def test_no_prompt_is_taken_from_the_data():
     rows = [row for file in sorted(DATA.glob("*.jsonl")) for row in conversations(file)]
     own = {row["id"]: row["prompt"] for row in PROMPTS}

@@ -58,6 +58,7 @@ def test_bench_decode_compares_methods_with_hugging_face(specadapt, small, promp
     assert settings["peers"]["hf"]["assisted"]["num_assistant_tokens"] == 4
 
 
+@pytest.mark.slow
 def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, small, prompts_file):
     figures = specadapt.json(
         *["bench", "decode", "--methods", "naive", "--prompts", prompts_file],
