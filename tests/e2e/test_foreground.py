@@ -49,9 +49,8 @@ def alive(pids):
     return {pid for pid in pids if pid in descendants(os.getpid()) | descendants(1)}
 
 
-@pytest.mark.parametrize(
-    "signal_number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_number):
     log = tmp_path / "serve.log"
     with log.open("wb") as output:
