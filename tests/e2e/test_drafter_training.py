@@ -42,40 +42,48 @@ def test_answers_are_stored_also_after_the_actor_has_died(service):
     until(lambda: stored() == {4, 6, 7}, START_SECONDS)
 
 
-def test_versions_in_service(service, tiny_bundle):
+@pytest.fixture(scope="module")
+def versions(service, tiny_bundle):
+    """A store of two versions with the weights of the bundle's head."""
     versions = store(service.config.feedback.state_uri)
-    own = tiny_bundle.part("eagle3")
     for _ in range(2):
-        versions.add(own, origin())
+        versions.add(tiny_bundle.part("eagle3"), origin())
+    return versions
 
-    def drafted():
-        """The versions of the present replica's answers, after more; none before its report."""
-        assert service.chat(ignore_eos=True, n=8).is_success
-        here = service.method("eagle3", "placement")["replica"]
-        loads = [load for load in service.routing()["loads"] if load["replica"] == here]
-        return {counts["version"] for load in loads for counts in load["heads"]}
 
+def drafted(service):
+    """The versions of the present replica's answers, after more; none before its report."""
+    assert service.chat(ignore_eos=True, n=8).is_success
+    here = service.method("eagle3", "placement")["replica"]
+    loads = [load for load in service.routing()["loads"] if load["replica"] == here]
+    return {counts["version"] for load in loads for counts in load["heads"]}
+
+
+def test_a_version_in_service(service, versions):
     with ExitStack() as stack:
         running = service.stream(stack, "tiny:eagle3", max_tokens=100)
         next(running)
         versions.promote(1)
-        until(lambda: 1 in drafted())
+        until(lambda: 1 in drafted(service))
         assert [*running][-1] == "data: [DONE]"
     # The feedback actor was told: the profile's evidence is of another head.
     until(lambda: service.routing()["live_profile_share"]["eagle3"] < 1.0)
 
-    # Equal heads take MOST_ANSWERS of the canary's answers.
-    versions.try_out(2, 0.8)
-    until(lambda: drafted() >= {1, 2})
-    # A busy machine gives answers slowly.
-    until(lambda: drafted() and not versions.in_force().canaries, START_SECONDS)
-    number = versions.in_force().number("eagle3")
-    assert number in (1, 2)  # they have the same weights
-
     pid = service.method("eagle3", "placement")["pid"]
     os.kill(pid, signal.SIGKILL)
     until(lambda: _pid(service) not in (None, pid), START_SECONDS)
-    until(lambda: number in drafted())
+    until(lambda: 1 in drafted(service))
+
+
+@pytest.mark.slow
+def test_a_canary_is_decided_upon(service, versions):
+    versions.promote(1)
+    # Equal heads take MOST_ANSWERS of the canary's answers.
+    versions.try_out(2, 0.8)
+    until(lambda: drafted(service) >= {1, 2})
+    # A busy machine gives answers slowly.
+    until(lambda: drafted(service) and not versions.in_force().canaries, START_SECONDS)
+    assert versions.in_force().number("eagle3") in (1, 2)  # they have the same weights
 
 
 def _pid(service):
