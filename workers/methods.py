@@ -5,7 +5,7 @@ from schemas import MethodSpec
 METHOD_KEY = "specadapt_method"
 """Key of a request's method in vLLM's extra arguments."""
 VLLM_PREFIX = "vllm_"
-"""Begins the names of vLLM's methods. `specadapt vllm serve` has no others and leaves it out."""
+"""Prefix of the names of vLLM's methods. `specadapt vllm serve` leaves it out."""
 
 MEDUSA_TREE = "0 1 0.0 0.0.0"
 """The trees that `specadapt tune-tree` found for the demo's heads on one core, where every

@@ -40,7 +40,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(server, tmp_path_factory):
-    """The service starts beside the server, and has methods once that is ready."""
+    """Start the service and the server together. Methods can be used once the server is ready."""
     url, _ = server
     config = service_config(
         tmp_path_factory.mktemp("service"),

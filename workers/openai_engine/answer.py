@@ -25,7 +25,7 @@ class Answer:
     ) -> None:
         self.request, self._text, self._drafts, self._load = request, text, drafts, load
         self.last: DecodeChunk | None = None
-        """The last chunk, once it has come. Only then the server tells the answer's counts."""
+        """The last chunk, once it has come. The server sends the answer's counts after it."""
         self.cut = False
         """Whether the text has ended before the server's answer."""
         self._tokens: list[int] = []

@@ -33,7 +33,8 @@ class Choice(BaseModel):
 
 
 class Event(BaseModel):
-    """One event of a stream. The last has no choice and the counts that the server's flags ask for.
+    """One event of a stream. The last has no choices, but the counts that the server's flags ask
+    for.
 
     drafted, accepted: draft tokens; `accepted` includes those beyond the answer's end.
     """

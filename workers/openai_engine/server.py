@@ -63,7 +63,7 @@ class Server:
             while not self._closed.wait(POLL_SECONDS):
                 try:
                     self._poll()
-                except Exception as error:  # else a page without sense would end the polls
+                except Exception as error:  # a malformed page must not end the polls
                     self._unused(str(error) or type(error).__name__)
 
     def _poll(self) -> None:

@@ -64,8 +64,8 @@ class RequestMethods:
         await self._app(scope, receive, send)
 
     async def _count(self, engine: Any) -> None:
-        """Add what the engines have counted since the last scrape. What they do not say within
-        METRICS_SECONDS, the next scrape shows."""
+        """Add what the engines have counted since the last scrape. Counts that take longer
+        than METRICS_SECONDS appear in the next scrape."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(_take(engine))
         await asyncio.wait([self._asking], timeout=METRICS_SECONDS)

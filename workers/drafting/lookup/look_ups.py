@@ -33,8 +33,9 @@ RATE = 0.25
 """How much one token moves the log-odds of its text's look-ups (a logistic regression's step)."""
 LEAST_TRUST = 0.5
 MISSES, MOST_REST = 8, 7
-"""Look-ups in a datastore in a row, of which no token was accepted, for each token of a text that
-is not looked up there; and most such tokens in a row. A look-up takes as long as all others."""
+"""After MISSES look-ups in a row without an accepted token, a text skips the datastore for one
+token after each look-up, after twice as many for two, and so on up to MOST_REST. A look-up in the
+datastore takes as long as all others together."""
 
 
 @dataclass(slots=True)

@@ -82,7 +82,7 @@ def _try_all(
 def families(
     proposals: list[Proposal], members: Sequence[tuple[int, int]], p: Tensor, starts: list[int]
 ) -> tuple[list[int], Tensor, Tensor]:
-    """Return of each node (index of its proposal, node) its parent's row of p, its token [n, 1]
+    """Return for each node (index of its proposal, node) its parent's row of p, its token [n, 1]
     and the distribution [n, vocab] that it was drawn from, one-hot for a chosen node."""
     rows = [starts[index] + 1 + proposals[index].parents[node] for index, node in members]
     tokens = torch.tensor([proposals[i].tokens[node] for i, node in members], device=p.device)

@@ -1,4 +1,4 @@
-"""The options of a shared vLLM engine's adaptive method, as its processes are told."""
+"""The options of a shared vLLM engine's adaptive method, as they are sent to its processes."""
 
 from __future__ import annotations
 
