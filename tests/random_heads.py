@@ -75,6 +75,10 @@ def save_eagle3(folder: Path, target: LlamaConfig, *, reduced: bool = True, **co
         "midlayer.hidden_norm.weight": 1 + _random(hidden),
     }
     tensors |= _block("midlayer.", target, 2 * hidden)
+    if config.get("norm_before_fc"):
+        tensors["input_norm.weight"] = 1 + _random(3 * hidden)
+    if config.get("fc_norm"):
+        tensors |= {f"fc_norm.{i}.weight": 1 + _random(hidden) for i in range(3)}
     if reduced:
         tensors["d2t"] = known - torch.arange(len(known))
     settings = {"draft_vocab_size": len(known)} | config

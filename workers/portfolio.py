@@ -15,7 +15,9 @@ log = logging.getLogger(__name__)
 SMALL_DEMO = Path("bundles/demo")
 """The bundle that is complete in the repository, for use without the default one."""
 
-PARTS = {"draft_model": "draft", "medusa": "medusa", "eagle": "eagle", "eagle3": "eagle3"}
+PARTS = {"draft_model": "draft"} | {
+    head: head for head in ("medusa", "eagle", "eagle3", "dflash", "dspark")
+}
 """The part that each drafter reads, unless its settings name another."""
 LOOK_UPS = ("ngram", "suffix")
 """The drafters that only look up."""

@@ -10,7 +10,7 @@ from transformers import LlamaConfig
 from training.heads.teacher import Teacher
 from workers.bundle import BundleError, read_json
 from workers.torch_engine.models.heads.checkpoint import listed_tokens
-from workers.torch_engine.models.heads.eagle3 import NOT_COMPUTED, captured_layers
+from workers.torch_engine.models.heads.eagle3 import NORMS, NOT_COMPUTED, captured_layers
 from workers.torch_engine.models.weights import load_weights
 
 SIZES = ("hidden_size", "vocab_size")
@@ -19,7 +19,7 @@ BLOCK = (
     *("rms_norm_eps", "rope_parameters"),
 )
 """Fields that a head of one block has in common with its target."""
-NOT_TRAINED = (*NOT_COMPUTED, "norm_before_residual")
+NOT_TRAINED = (*NOT_COMPUTED, *NORMS, "norm_before_residual")
 
 
 class StoredHead:

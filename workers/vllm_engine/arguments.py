@@ -10,7 +10,7 @@ from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.vllm_engine import shared
 from workers.vllm_engine.batch_schedule import batch_ranges
-from workers.vllm_engine.speculation import speculative_config
+from workers.vllm_engine.speculation import needs_gpu, speculative_config
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 
 CPU_BLOCK = 128
@@ -49,6 +49,10 @@ def engine_arguments(
         "generation_config": "vllm",
         "structured_outputs_config": {"backend": "guidance"},
     }
+    if needing := [spec.name for spec in specs if needs_gpu(spec) and not _on_gpu(config)]:
+        raise ValueError(
+            f"{needing[0]} needs a GPU, and the engine runs on a CPU: leave the method out"
+        )
     if not shared.shares(specs):
         arguments["speculative_config"] = _own_method(specs[0], bundle)
     else:
@@ -70,10 +74,14 @@ def _own_method(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | None:
     return options | {"num_speculative_tokens_per_batch_size": ranges}
 
 
+def _on_gpu(config: EngineConfig) -> bool:
+    return config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+
+
 def _kv_cache(bundle: Bundle, config: EngineConfig) -> dict[str, Any]:
     """Return the KV cache's size: a share of a GPU's memory; on CPUs, which replicas share, as
     many slots as configured."""
-    if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()):
+    if _on_gpu(config):
         share = config.vllm.gpu_memory_utilization
         return {} if share is None else {"gpu_memory_utilization": share}
     blocks = -(-config.kv_slots // CPU_BLOCK)

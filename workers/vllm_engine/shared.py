@@ -13,12 +13,22 @@ from workers.drafting.lookup.datastore import open_datastore
 from workers.portfolio import ADAPTIVE, decodable, method_of
 from workers.vllm_engine.drafting.options import Learned, Options, Stored
 from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
-from workers.vllm_engine.speculation import REJECTION_SAMPLE_METHODS, verification
+from workers.vllm_engine.speculation import (
+    ADAPTIVE_VERIFICATION,
+    REJECTION_SAMPLE_METHODS,
+    verification,
+)
 from workers.vllm_engine.speculation import speculative_config as own_config
 
 HOSTS = ("mtp", "eagle3", "eagle", "draft_model")
 """Drafters with KV of their own. vLLM is configured with the first one of a portfolio, and so
 reserves slots and captures hidden states for all."""
+
+ALONE = ("parallel_drafting", "use_heterogeneous_vocab", ADAPTIVE_VERIFICATION)
+"""Settings of drafters that an engine of several methods cannot hold."""
+
+HOSTED = (*HOSTS, "ngram", "suffix", "medusa")
+"""Drafters that an engine of several methods can hold."""
 
 ENGINE_ARGUMENTS = {
     "worker_cls": "workers.vllm_engine.drafting.worker.SharedWorker",
@@ -130,8 +140,17 @@ def _adaptive(spec: MethodSpec, bundle: Bundle) -> Options:
 
 
 def _options(spec: MethodSpec, bundle: Bundle) -> dict[str, Any]:
+    """Return a hosted method's speculative_config. Raises ValueError for a method that needs an
+    engine of its own."""
     options = own_config(spec, bundle)
     assert options is not None
+    own = {name for name in options if name in ALONE or (spec.drafter, name) == ("mtp", "model")}
+    if spec.drafter not in HOSTED or own:
+        reason = f"drafter {spec.drafter}" if not own else f"setting {min(own)}"
+        raise ValueError(
+            f"{spec.name} cannot share an engine, because of its {reason}: "
+            "leave out layout: shared, or the method"
+        )
     return options
 
 

@@ -1,19 +1,46 @@
 """A method's parts as vLLM's speculative_config."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from schemas import MethodSpec
-from schemas.method import Setting
 from workers.batch_schedule import STOP
 from workers.bundle import Bundle
-from workers.portfolio import ADAPTIVE
+from workers.portfolio import ADAPTIVE, part_of
 from workers.vllm_engine.batch_schedule import most_draft_tokens
 
 REJECTION_SAMPLE_METHODS = {"rejection": "standard", "block": "block"}
 """vLLM's names of verifiers."""
 
-_Settings = Mapping[str, Setting]
+_LOOK_UP = {"max_n": "prompt_lookup_max", "min_n": "prompt_lookup_min"}
+ADAPTIVE_VERIFICATION = "enable_adaptive_verification"
+
+FIELDS: dict[str, dict[str, str]] = {
+    "ngram": _LOOK_UP,
+    "ngram_gpu": _LOOK_UP,
+    "suffix": {
+        name: f"suffix_decoding_{name}"
+        for name in ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
+    },
+    "medusa": {},
+    **{
+        drafter: {name: name for name in (*names, ADAPTIVE_VERIFICATION)}
+        for drafter, names in {
+            "draft_model": ("use_heterogeneous_vocab", "parallel_drafting"),
+            "eagle": (),
+            "eagle3": ("parallel_drafting",),
+            "dflash": (),
+            "dspark": ("dspark_draft_topk",),
+            "mtp": (),
+        }.items()
+    },
+}
+"""By drafter: fields of vLLM's SpeculativeConfig by the names of a method's settings."""
+
+_DEFAULTS = {"ngram": {"max_n": 4, "min_n": 2}, "ngram_gpu": {"max_n": 4, "min_n": 2}}
+
+MTP_PART = "mtp"
+"""The part with layers for multi-token prediction that are not in the target's checkpoint."""
 
 
 def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | None:
@@ -23,13 +50,15 @@ def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | Non
     drafter's weights.
     """
     if spec.drafter == "none":
-        _check(spec, ("none", *_DRAFTERS))
+        _check(spec, ("none", *FIELDS))
         return None
-    drafter = spec.settings.get("drafter", {})
-    return {
-        **verification(spec, ("none", *_DRAFTERS)),
-        **_DRAFTERS[spec.drafter](bundle, drafter),
-    }
+    return verification(spec, ("none", *FIELDS)) | _drafter(spec, bundle)
+
+
+def needs_gpu(spec: MethodSpec) -> bool:
+    """Return whether vLLM has the method's drafter or verification for GPUs only."""
+    settings = spec.settings.get("drafter", {})
+    return spec.drafter in ("dspark", "ngram_gpu") or bool(settings.get(ADAPTIVE_VERIFICATION))
 
 
 def verification(spec: MethodSpec, drafters: Sequence[str] = (ADAPTIVE,)) -> dict[str, Any]:
@@ -58,35 +87,18 @@ def _check(spec: MethodSpec, drafters: Sequence[str]) -> None:
             )
 
 
-def _weights(method: str, part: str) -> Callable[[Bundle, _Settings], dict[str, Any]]:
-    def settings(bundle: Bundle, _settings: _Settings) -> dict[str, Any]:
-        return {"method": method, "model": str(bundle.part(part))}
-
-    return settings
-
-
-def _ngram(_bundle: Bundle, settings: _Settings) -> dict[str, Any]:
-    return {
-        "method": "ngram",
-        "prompt_lookup_max": settings.get("max_n", 4),
-        "prompt_lookup_min": settings.get("min_n", 2),
-    }
-
-
-def _suffix(_bundle: Bundle, settings: _Settings) -> dict[str, Any]:
-    return {"method": "suffix"} | {f"suffix_decoding_{name}": v for name, v in settings.items()}
-
-
-def _mtp(_bundle: Bundle, _settings: _Settings) -> dict[str, Any]:
-    return {"method": "mtp"}
-
-
-_DRAFTERS: dict[str, Callable[[Bundle, _Settings], dict[str, Any]]] = {
-    "draft_model": _weights("draft_model", "draft"),
-    "eagle": _weights("eagle", "eagle"),
-    "eagle3": _weights("eagle3", "eagle3"),
-    "medusa": _weights("medusa", "medusa"),
-    "ngram": _ngram,
-    "suffix": _suffix,
-    "mtp": _mtp,
-}
+def _drafter(spec: MethodSpec, bundle: Bundle) -> dict[str, Any]:
+    fields = FIELDS[spec.drafter]
+    settings = _DEFAULTS.get(spec.drafter, {}) | spec.settings.get("drafter", {})
+    settings.pop("part", None)
+    if unknown := sorted(settings.keys() - fields.keys()):
+        raise ValueError(
+            f"{spec.name}: {spec.drafter} has no setting {unknown[0]!r}: "
+            f"choose from {', '.join(sorted(fields)) or 'none'}"
+        )
+    part = part_of(spec)
+    if spec.drafter == "mtp" and bundle.has(MTP_PART):
+        part = MTP_PART
+    weights = {} if part is None else {"model": str(bundle.part(part))}
+    passed_on = {fields[name]: value for name, value in settings.items()}
+    return {"method": spec.drafter, **weights, **passed_on}

@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
+from workers.vllm_engine.speculation import ADAPTIVE_VERIFICATION, MTP_PART
 
 SUPPORTED = ">=0.29,<0.34"
 """Supported releases: from the first whose answers carry speculative statistics to the newest
@@ -24,6 +25,9 @@ SHARED = ">=0.32,<0.33"
 
 DRAFTERS = {"medusa": ">=0.29,<0.33", "adaptive": SHARED}
 """Drafters that only some supported releases have."""
+
+ESTIMATED = ">=0.30,<0.34"
+"""Releases with adaptive verification for drafters other than DSpark."""
 
 MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 """Fields of a target's config.json with the number of layers that predict further tokens."""
@@ -47,6 +51,8 @@ def require(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
     need; the message names versions and the fix."""
     for spec in specs:
         needed = DRAFTERS.get(spec.drafter, SUPPORTED)
+        if spec.settings.get("drafter", {}).get(ADAPTIVE_VERIFICATION) and spec.drafter != "dspark":
+            needed = ESTIMATED
         require_release(f"method {spec.name}", needed, ", or choose another method")
         _require_parts(spec, bundle)
     if len(specs) > 1:
@@ -74,7 +80,7 @@ def _require_parts(spec: MethodSpec, bundle: Bundle) -> None:
             f"method {spec.name} needs arctic-inference, which is not installed: "
             "pip install arctic-inference==0.1.1, or make install-vllm"
         )
-    if spec.drafter == "mtp":
+    if spec.drafter == "mtp" and not bundle.has(MTP_PART):
         _require_mtp(spec, bundle.part("target"))
 
 
@@ -85,7 +91,7 @@ def _require_mtp(spec: MethodSpec, target: Path) -> None:
         raise ValueError(
             f"method {spec.name} needs a target with layers for multi-token prediction, and "
             f"{target / 'config.json'} has no {' or '.join(MTP_FIELDS)} above 0: "
-            "leave the method out"
+            f"add a part {MTP_PART!r} to the bundle, or leave the method out"
         )
 
 

@@ -109,17 +109,23 @@ def eagle3(head: Head, tokens: list[int], path: list[int]) -> Tensor:
         stream = normed if head.config.get("norm_before_residual") else features
         x = stream + head.attention(both, "midlayer.self_attn")
         x = head.after_attention(x, "midlayer")
-        logits = head.linear(head.norm(x, "norm"), "lm_head")
+        normed = head.norm(x, "norm")
+        logits = head.linear(normed, "lm_head")
         offsets = head.tensors.get("d2t", torch.zeros(logits.shape[1], dtype=torch.int64))
         full = torch.full((len(x), head.config["vocab_size"]), -torch.inf)
         for draft, offset in enumerate(offsets.tolist()):
             full[:, draft + offset] = logits[:, draft]
-        return x, full
+        return normed if head.config.get("norm_output") else x, full
 
     states = head.states(tokens)
     layers = len(states) - 1
     wanted = [states[layer][:-1] for layer in sorted({2, layers // 2, layers - 3})]
-    return rolled_out(step, tokens, head.linear(torch.cat(wanted, -1), "fc"), path)
+    if head.config.get("fc_norm"):
+        wanted = [head.norm(state, f"fc_norm.{i}") for i, state in enumerate(wanted)]
+    features = torch.cat(wanted, -1)
+    if head.config.get("norm_before_fc"):
+        features = head.norm(features, "input_norm")
+    return rolled_out(step, tokens, head.linear(features, "fc"), path)
 
 
 def medusa(head: Head, tokens: list[int], path: list[int]) -> Tensor:

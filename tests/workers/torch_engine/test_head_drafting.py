@@ -22,6 +22,7 @@ from torch import Tensor
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError, load_bundle
 from workers.torch_engine.models.heads import feature_head
+from workers.torch_engine.models.heads.eagle3 import NORMS
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
 
@@ -44,12 +45,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     random_heads.save_eagle3(
         folder / "eagle3-full", target, reduced=False, norm_before_residual=True
     )
+    for name in NORMS:
+        random_heads.save_eagle3(folder / f"eagle3-{name}", target, **{name: True})
     parts = json.loads((folder / "bundle.json").read_text())["parts"]
     for part in ("eagle", "eagle-own"):
         shutil.copytree(folder / part, folder / f"{part}-listed")
         listed = json.dumps({"token_ids": list(range(1, VOCAB, 2))})
         (folder / f"{part}-listed" / "draft_vocabulary.json").write_text(listed)
     others = ("medusa-full", "eagle-own", "eagle-listed", "eagle-own-listed", "eagle3-full")
+    others = (*others, *(f"eagle3-{name}" for name in NORMS))
     parts |= {name: name for name in others}
     (folder / "bundle.json").write_text(json.dumps({"name": "heads", "parts": parts}))
     return load_bundle(folder)
@@ -117,6 +121,7 @@ def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
         ("eagle", "eagle-own-listed"),
         ("eagle3", "eagle3"),
         ("eagle3", "eagle3-full"),
+        *(("eagle3", f"eagle3-{name}") for name in NORMS),
     ],
 )
 def test_drafts_are_the_formulas(
@@ -231,7 +236,8 @@ def changed(bundle: Bundle, folder: Path, part: str, **config: Any) -> Bundle:
         ("eagle", {"hidden_size": 32}, r"eagle/config.json: hidden_size is 32, the target's is 64"),
         ("medusa", {"vocab_size": 7}, "medusa/config.json: vocab_size is 7, the target's is 24"),
         ("eagle", {"num_hidden_layers": 2}, "'llama' with 2 layers is not computed here"),
-        ("eagle3", {"fc_norm": True}, "fc_norm is not computed here"),
+        ("eagle3", {"fc_norm": True}, "lack fc_norm.0.weight"),
+        ("eagle3", {"parallel_drafting": True}, "parallel_drafting is not computed here"),
         (
             "eagle3",
             {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1]}},

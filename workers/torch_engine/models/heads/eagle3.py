@@ -1,5 +1,6 @@
 """EAGLE-3's head (Li et al. 2025, arXiv 2503.01840): what vLLM calls LlamaForCausalLMEagle3."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,24 +19,34 @@ from workers.torch_engine.models.operators import projection, rms_norm
 from workers.torch_engine.models.tensors import Dims, block_tensors
 from workers.torch_engine.models.weights import Take
 
-NOT_COMPUTED = ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting")
+NORMS = ("norm_before_fc", "fc_norm", "norm_output")
+"""Fields of speculators' checkpoints that add norms."""
+NOT_COMPUTED = ("parallel_drafting",)
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+STATES = 3
+"""The target's states that a head reads if its config names no layers."""
 
 
 class Eagle3Head(FeatureHead):
     """One block over [norm(embedding(x_{t+1})); norm(feature(x_t))], with an LM head of its own.
 
     A feature of the target is fc of several of its hidden states; a feature of the head is its own
-    state before the last norm. The residual stream begins with the feature, or with its norm if the
-    config sets `norm_before_residual`.
+    state before the last norm, or after it if the config sets `norm_output`. The residual stream
+    begins with the feature, or with its norm if the config sets `norm_before_residual`. The states
+    pass a norm on their way to fc, all in one (`norm_before_fc`) or each its own (`fc_norm`).
     """
 
     optional: ClassVar[dict[str, Dims]] = {"d2t": (None,), "t2d": (None,)}
 
     def _tensors(self) -> dict[str, Dims]:
         hidden = self.shape.hidden
-        names = ("midlayer.hidden_norm.weight", "norm.weight")
+        states = len(set(_named_layers(self.config))) or STATES
+        names = ["midlayer.hidden_norm.weight", "norm.weight"]
+        if self._sets("fc_norm"):
+            names += [f"fc_norm.{state}.weight" for state in range(states)]
+        together = ["input_norm.weight"] if self._sets("norm_before_fc") else []
         return {
+            **dict.fromkeys(together, (states * hidden,)),
             "fc.weight": (hidden, None),
             "lm_head.weight": (None, hidden),
             **dict.fromkeys(names, (hidden,)),
@@ -43,11 +54,9 @@ class Eagle3Head(FeatureHead):
         }
 
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
-        eagle: dict[str, Any] = self.config.get("eagle_config") or {}
-        for name in NOT_COMPUTED:
-            if eagle.get(name, self.config.get(name)):
-                raise BundleError(f"{folder}/config.json: {name} is not computed here")
-        if not eagle.get("use_aux_hidden_state", True):
+        for name in filter(self._sets, NOT_COMPUTED):
+            raise BundleError(f"{folder}/config.json: {name} is not computed here")
+        if not (self.config.get("eagle_config") or {}).get("use_aux_hidden_state", True):
             raise BundleError(f"{folder}/config.json: use_aux_hidden_state must be true here")
         self.captures = captured_layers(self.config, target.layer_count)
         fc = take("fc.weight")
@@ -59,18 +68,36 @@ class Eagle3Head(FeatureHead):
             )
         project = target.draft_projection
         self._fc = projection(fc)
+        self._states_norm = (
+            self._norm_of(take, "input_norm") if self._sets("norm_before_fc") else None
+        )
+        each = range(len(self.captures)) if self._sets("fc_norm") else ()
+        self._norm_of_each = [self._norm_of(take, f"fc_norm.{i}") for i in each]
         self._layer = build_layer(take, self.shape, 0, prefix="midlayer.", project=project)
-        self._hidden_norm = rms_norm(take("midlayer.hidden_norm.weight"), self.shape.eps)
+        self._hidden_norm = self._norm_of(take, "midlayer.hidden_norm")
         self._norm_first = bool(self.config.get("norm_before_residual"))
-        self._norm = rms_norm(take("norm.weight"), self.shape.eps)
+        self._norm_output = self._sets("norm_output")
+        self._norm = self._norm_of(take, "norm")
         head = take("lm_head.weight")
         self._read_out = project(head, None)
         ids = _draft_ids(folder, weights["d2t"], len(head)) if "d2t" in weights else None
         ids = None if ids is None else ids.to(target.device)
         self._vocabulary = DraftVocabulary(folder, len(head), ids, target.vocab)
 
+    def _sets(self, name: str) -> bool:
+        eagle: dict[str, Any] = self.config.get("eagle_config") or {}
+        return bool(eagle.get(name, self.config.get(name)))
+
+    def _norm_of(self, take: Take, name: str) -> Callable[[Tensor], Tensor]:
+        return rms_norm(take(f"{name}.weight"), self.shape.eps)
+
     def combine(self, states: Tensor) -> Tensor:
         """See FeatureHead."""
+        if self._states_norm is not None:
+            states = self._states_norm(states)
+        if self._norm_of_each:
+            each = zip(self._norm_of_each, states.chunk(len(self._norm_of_each), -1), strict=True)
+            states = torch.cat([norm(state) for norm, state in each], -1)
         return self._fc(states)
 
     def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
@@ -79,7 +106,8 @@ class Eagle3Head(FeatureHead):
         heard = self.attend(torch.cat((embedded, normed), -1), self._layer, layout, pool)
         x = wanted((normed if self._norm_first else features) + heard, layout)
         x = self.block.feed_forward(x, self._layer)
-        return x, self._read_out(self._norm(x))
+        normed = self._norm(x)
+        return normed if self._norm_output else x, self._read_out(normed)
 
 
 def _draft_ids(folder: Path, offsets: Tensor, size: int) -> Tensor:
@@ -106,6 +134,10 @@ def capture_layers(layers: int) -> tuple[int, ...]:
 
 def captured_layers(config: dict[str, Any], layers: int) -> tuple[int, ...]:
     """Return the layers whose inputs are concatenated, in ascending order as vLLM does it."""
+    return tuple(sorted(set(_named_layers(config) or (2, layers // 2, layers - 3))))
+
+
+def _named_layers(config: dict[str, Any]) -> list[int]:
     eagle: dict[str, Any] = config.get("eagle_config") or {}
-    named = eagle.get(LAYER_IDS) or config.get(LAYER_IDS)
-    return tuple(sorted(set(named or (2, layers // 2, layers - 3))))
+    named: list[int] = eagle.get(LAYER_IDS) or config.get(LAYER_IDS) or []
+    return named
