@@ -6,7 +6,7 @@ import pytest
 
 from schemas.config import DatastoreConfig
 from workers.drafting.lookup.corpus import MANIFEST, DatastoreError, write_corpus
-from workers.drafting.lookup.datastore import CHECK_SECONDS, Datastore
+from workers.drafting.lookup.datastore import CHECK_SECONDS, RETRY_SECONDS, Datastore
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
 
@@ -83,9 +83,27 @@ def test_an_unusable_replacement_is_logged_and_the_index_in_use_stays(
     assert "the index in use stays" in caplog.text
     assert one.find("", TEXT[:9])
     (tmp_path / MANIFEST).unlink()
-    clock.now += CHECK_SECONDS
+    clock.now += RETRY_SECONDS
     assert one.follow() is None
     assert one.find("", TEXT[:9])
+
+
+def test_a_replacement_that_could_not_be_read_is_tried_again(tmp_path: Path, caplog) -> None:
+    clock = Clock()
+    one = datastore(tmp_path, clock=clock)
+    write_corpus(tmp_path, [[*TEXT[:9], 7]], TOKENIZER)
+    (index,) = tmp_path.glob("*.index")
+    hidden = index.rename(tmp_path / "hidden")
+    for wait, right in ((CHECK_SECONDS, False), (CHECK_SECONDS, None), (RETRY_SECONDS, True)):
+        clock.now += wait
+        loading = one.follow()
+        assert (loading is None) == (right is None)
+        if loading is not None:
+            loading.join(60)
+            assert (one.find("", TEXT[:9])[0].text[0] == 7) == right
+            hidden.rename(index)
+            hidden = index
+    assert caplog.text.count("the index in use stays") == 1
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:

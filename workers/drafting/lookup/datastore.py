@@ -15,13 +15,16 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 5.0
 """Interval at which a decoding engine looks for another index in the folder."""
+RETRY_SECONDS = 60.0
+"""Time after which it tries again to open one that could not be used."""
 
 
 class Datastore:
     """Look up in the index of a folder, and in the one that replaces it.
 
     tokenizer: hash of the bundle's tokenizer.json. Raises DatastoreError as `Corpus.open`. A
-    replacement that cannot be used is logged, and the index in use stays.
+    replacement that cannot be used is logged and tried again every RETRY_SECONDS; until then the
+    index in use stays.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Datastore:
             self._corpus = Corpus.open(self._folder, self._tokenizer)
             log.info("datastore: %s was replaced", self._folder)
         except DatastoreError as error:
+            self._seen, self._due = None, self._clock() + RETRY_SECONDS
             log.error("datastore: the index in use stays: %s", error)
 
     def _version(self) -> tuple[int, int] | None:
