@@ -37,6 +37,7 @@ from workers.portfolio import ADAPTIVE
 from workers.refusal import refused_draft, refused_field
 from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
 from workers.vllm_engine.arguments import engine_arguments
+from workers.vllm_engine.cached_blocks import SEPARATOR, CacheEvents
 from workers.vllm_engine.environment import process_environment_of
 from workers.vllm_engine.heads import ExchangedHeads, heads_salt
 from workers.vllm_engine.recorder import Recorder
@@ -72,10 +73,15 @@ class VllmEngine:
         lora = config.vllm.lora
         self._lora = None if lora is None else LoRARequest(lora.name, 1, str(lora))
         arguments = AsyncEngineArgs(**engine_arguments(methods, bundle, config))
+        self._cached = CacheEvents() if config.prefix_cache else None
+        if self._cached is not None:
+            arguments.kv_events_config = self._cached.config
         # Collects every request's outputs; vLLM has no argument for it.
         async_llm.RequestOutputCollector = StepCollector
         with process_environment_of(config, shared=shares(methods)):
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[partial(Recorder, self._load)])
+        if self._cached is not None:
+            self._cached.listen()
         self._loop = _running_loop()
         self._heads = ExchangedHeads(methods, bundle, self._load_head, config.max_batch, replica)
         self._vocab = llm.model_config.get_vocab_size()
@@ -105,7 +111,8 @@ class VllmEngine:
             heads = await self._heads.begin(request.method)
             answer.head_versions = partial(self._heads.drafted, heads)
             drafter = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
-            salts = " ".join(filter(None, (drafter, heads_salt(heads), request.scope))) or None
+            salts = " ".join(filter(None, (drafter, heads_salt(heads))))
+            salts = f"{request.scope}{SEPARATOR}{salts}" if request.scope or salts else None
             prompt = tokens_input(list(request.known_token_ids), cache_salt=salts)
             outputs = self._llm.generate(
                 prompt, params, request.request_id, lora_request=self._lora
@@ -142,7 +149,8 @@ class VllmEngine:
         healthy = self._llm is not None and not self._llm.errored
         healthy &= not self._load.stalled(self._config.stall_seconds)
         report = load_report(self._replica, self._specs, self._load, healthy=healthy)
-        return report.model_copy(update={"drafter_failures": self._failures})
+        prefixes = None if self._cached is None else self._cached.hashes()
+        return report.model_copy(update={"drafter_failures": self._failures, "prefixes": prefixes})
 
     @property
     def exchangeable(self) -> frozenset[str]:
@@ -168,6 +176,8 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             llm.shutdown(timeout=CLOSE_SECONDS)
+        if self._cached is not None:
+            self._cached.close()
 
     async def _matcher(self, grammar: Grammar) -> AnswerMatcher:
         """Compile a grammar. Raises EngineRefusedError for a malformed one."""

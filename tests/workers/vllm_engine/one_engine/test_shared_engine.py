@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from decoding import Answer, assert_greedy, decode
+from decoding import Answer, assert_greedy, decode, until
 from engine_config import CONFIG
 
+from schemas.prefixes import HASH_BYTES, prefix_hashes
 from workers.engine import Engine
 from workers.methods import get_method
 
@@ -72,6 +73,20 @@ async def test_a_drafters_kv_is_not_taken_from_another_methods_prompt(engine, pr
         assert plain.tokens == cold.tokens == warm.tokens
         assert cold.stats.cached_prompt_tokens == 0 < warm.stats.cached_prompt_tokens
         assert accepted([cold]) == pytest.approx(accepted([warm]), abs=1)
+
+
+def reported(engine: Engine) -> set[bytes]:
+    hashes = engine.load().prefixes
+    return {hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)}
+
+
+async def test_a_cached_prompt_is_reported_under_its_scope(engine, prompts):
+    prompt = [*(prompts[2] * 12)[:300], *prompts[1][:20]]
+    for method, scope in (("vllm_eagle3", "acme"), (PLAIN, "")):
+        await decode(engine, method, prompt, max_tokens=1, scope=scope)
+        cached = set(prefix_hashes(prompt[:256], scope))
+        await until(lambda cached=cached: cached <= reported(engine))
+    assert not set(prefix_hashes(prompt, "another")) & reported(engine)
 
 
 async def test_another_scopes_prompt_is_read_anew(engine, prompts):
