@@ -25,7 +25,7 @@ from schemas.prefixes import REPORTED, PrefixHasher
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.5
+POLL_MILLISECONDS = 500
 SEPARATOR = "\x1f"
 """Stands between a request's scope and the rest of its cache salt."""
 
@@ -129,7 +129,7 @@ class CacheEvents:
             socket.connect(self.config.endpoint)
             socket.subscribe(b"")
             while not self._ended.is_set():
-                if not socket.poll(POLL_SECONDS * 1000):
+                if not socket.poll(POLL_MILLISECONDS):
                     continue
                 _, number, payload = socket.recv_multipart()
                 try:

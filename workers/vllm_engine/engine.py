@@ -111,9 +111,9 @@ class VllmEngine:
             heads = await self._heads.begin(request.method)
             answer.head_versions = partial(self._heads.drafted, heads)
             drafter = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
-            salts = " ".join(filter(None, (drafter, heads_salt(heads))))
-            salts = f"{request.scope}{SEPARATOR}{salts}" if request.scope or salts else None
-            prompt = tokens_input(list(request.known_token_ids), cache_salt=salts)
+            apart = " ".join(filter(None, (drafter, heads_salt(heads))))
+            salt = f"{request.scope}{SEPARATOR}{apart}" if request.scope or apart else None
+            prompt = tokens_input(list(request.known_token_ids), cache_salt=salt)
             outputs = self._llm.generate(
                 prompt, params, request.request_id, lora_request=self._lora
             )
