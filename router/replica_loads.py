@@ -176,17 +176,6 @@ class ReplicaLoads:
         return before.model_copy(update=numbers)
 
 
-def ranked(
-    replicas: Iterable[LoadReport],
-    method: str,
-    tokens: float = 0.0,
-    table: RoutingTable | None = None,
-) -> list[LoadReport]:
-    """Order replicas by who should take a request of `method` with these output tokens."""
-    loads = ReplicaLoads(replicas, table)
-    return [loads.reports[i] for i in loads.order(method, tokens)]
-
-
 def slowness(table: RoutingTable, report: LoadReport) -> float:
     """Return the ratio of a replica's recent step time to the predicted one; 1 if it is unknown."""
     numbers = method_numbers(table)

@@ -76,19 +76,23 @@ class InFlight:
 
     @contextmanager
     def sent(self, request: DecodeRequest) -> Iterator[None]:
-        """Track `request` during the block, until `ended` at the latest.
+        """Track `request` during the block, until `ended` at the latest."""
+        self.begin(request)
+        try:
+            yield
+        finally:
+            self.give_up(request.request_id)
 
-        If the block ends first, the request was given up: its replica's reports say how long it
-        goes on there.
-        """
+    def begin(self, request: DecodeRequest) -> None:
+        """Track `request` from now on."""
         hashes = prefix_hashes(request.known_token_ids, request.scope)
         with self._lock:
             self._sent[request.request_id] = sent = _Sent(request, hashes)
             self._add(sent, self.present())
-        try:
-            yield
-        finally:
-            self._pop(request.request_id)
+
+    def give_up(self, request_id: str) -> None:
+        """Track a request no longer: its replica's reports say how long it goes on there."""
+        self._pop(request_id)
 
     def ended(self, request_id: str) -> None:
         """Record that the request's last chunk has arrived, whether or not its client has read

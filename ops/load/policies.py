@@ -8,8 +8,9 @@ import numpy as np
 from router.constraints import Constraints
 from router.policy import choose
 from router.prompt import Features
+from router.replica_loads import ReplicaLoads
 from router.trials import Trials
-from schemas import Decision, LoadReport, RouterConfig, RoutingTable
+from schemas import Decision, RouterConfig, RoutingTable
 
 ROUTED = "routed"
 STATIC = "static_table"
@@ -27,8 +28,17 @@ class Question:
     features: Features
     text: str
 
+    def after(self, told: tuple[int, ...]) -> "Question":
+        """Return the question as the next turn of a conversation of these tokens."""
+        features = self.features
+        features = replace(features, prompt_tokens=len(told) + features.prompt_tokens)
+        return replace(self, token_ids=told + self.token_ids, features=features)
 
-Policy = Callable[[Question, Sequence[LoadReport]], Sequence[str]]
+
+UNLOADED = ReplicaLoads(())
+"""The loads where nothing is known of them."""
+
+Policy = Callable[[Question, ReplicaLoads], Sequence[str]]
 """The methods to try for a question under the present loads, the first choice first."""
 
 
@@ -46,9 +56,10 @@ class Routed:
         self._config = config
         self.trials = Trials(np.random.default_rng((seed, 2)))
 
-    def __call__(self, question: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
-        methods = self.table.methods
-        live = {method for load in loads for method in load.methods} if loads else methods
+    def __call__(self, question: Question, loads: ReplicaLoads) -> Sequence[str]:
+        if loads.table is not self.table:
+            loads = ReplicaLoads(loads.reports, self.table)
+        live = loads.live if loads.reports else self.table.methods
         constraints = Constraints(healthy=frozenset(live), pinned=self.pinned)
         features = replace(question.features, cluster=question.cluster)
         self.decision = decision = choose(
@@ -61,7 +72,7 @@ def static_table(table: RoutingTable, config: RouterConfig) -> Policy:
     """Each cluster's methods as they rank on an unloaded system, whatever the load."""
     calm = config.model_copy(update={"exploration": 0.0})
     unloaded = Routed(table, calm, seed=0)
-    return lambda question, _: unloaded(question, ())
+    return lambda question, _: unloaded(question, UNLOADED)
 
 
 def at_random(methods: Sequence[str], seed: int) -> Policy:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from ops.load.arrivals import Floats
 from ops.load.policies import Policy, Question
-from router.replica_loads import ranked
+from router.replica_loads import ReplicaLoads
 from schemas import DecodeRequest, EngineConfig, MethodSpec, SamplingParams
 from workers.engine import EngineBusyError
 from workers.replay_engine.engine import ReplayEngine
@@ -96,8 +96,7 @@ async def _serve(site: Site, policy: Policy, load: Load) -> list[Outcome | None]
 
     async def ask(index: int, question: Question, arrival: float) -> Outcome | None:
         await asyncio.sleep(arrival)
-        loads = [engine.load() for engine in engines]
-        by_replica = {load.replica: engine for load, engine in zip(loads, engines, strict=True)}
+        loads = ReplicaLoads([engine.load() for engine in engines])
         for method in policy(question, loads):
             request = DecodeRequest(
                 request_id=str(index),
@@ -108,9 +107,11 @@ async def _serve(site: Site, policy: Policy, load: Load) -> list[Outcome | None]
                     max_tokens=question.features.max_tokens,
                 ),
             )
-            for host in ranked((load for load in loads if method in load.methods), method):
+            for host in loads.order(method):
+                if method not in loads.reports[host].methods:
+                    continue
                 try:
-                    return await _outcome(by_replica[host.replica], request)
+                    return await _outcome(engines[host], request)
                 except EngineBusyError:
                     continue
         return None

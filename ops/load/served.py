@@ -23,7 +23,7 @@ from ops.harness.running_service import running_service
 from ops.load.capacity import share
 from ops.load.client import Ask, client, drive, until_quiet
 from ops.load.experiment import Experiment
-from ops.load.policies import ONLY, RANDOM, ROUTED, STATIC, static_table
+from ops.load.policies import ONLY, RANDOM, ROUTED, STATIC, UNLOADED, static_table
 from ops.load.runs import Load, Runs
 from schemas import AppConfig, MethodDeployment
 from workers.bundle import load_bundle
@@ -113,7 +113,7 @@ def served_runs(
     layouts: Mapping[str, Mapping[str, Pins]] = {
         "per_method": {
             ROUTED: lambda load: [None] * len(load.asked),
-            STATIC: lambda load: [calm(question, ())[0] for question in load.asked],
+            STATIC: lambda load: [calm(question, UNLOADED)[0] for question in load.asked],
             RANDOM: lambda load: list(rng.choice(methods, len(load.asked))),
         },
         "shared": {

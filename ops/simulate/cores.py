@@ -56,12 +56,15 @@ class Cores:
 
 @dataclass(frozen=True)
 class Machine:
-    """What all simulated replicas share. stream_seconds: as in `Overhead`."""
+    """What all simulated replicas share. stream_seconds: as in `Overhead`. conversations: whether
+    they keep the prompts of answers, for next turns. report_prefixes: and report them."""
 
     engine: EngineConfig
     costs: StepCosts
     cores: Cores
     stream_seconds: float = 0.0
+    conversations: bool = False
+    report_prefixes: bool = True
 
 
 def seconds_of(steps: int, first: float, longer: float) -> float:

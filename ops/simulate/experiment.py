@@ -103,7 +103,8 @@ class Scenario:
     """The conditions of a simulation.
 
     start_seconds: from when a replica is wanted until it serves. kills: seconds at which the
-    busiest replica dies. learn: whether routing learns from the answers.
+    busiest replica dies. learn: whether routing learns from the answers. turns: of every
+    conversation. report_prefixes: whether replicas report which turns they hold.
     """
 
     temperature: float
@@ -113,6 +114,8 @@ class Scenario:
     kills: tuple[float, ...] = ()
     overhead: Overhead = NOTHING
     learn: bool = False
+    turns: int = 1
+    report_prefixes: bool = True
 
 
 def load_experiment(
@@ -151,6 +154,8 @@ def load_experiment(
         *(feedback.load_report_seconds, scenario.start_seconds, overhead),
         *(feedback.flush_seconds if scenario.learn else None, scenario.kills),
         ingresses=config.http.ingress_replicas,
+        turns=scenario.turns,
+        report_prefixes=scenario.report_prefixes,
     )
     settings = {
         "layout": config.layout,
@@ -166,6 +171,9 @@ def load_experiment(
         "exploration": config.router.exploration,
         "overhead": overhead.model_dump(mode="json"),
         "learn": scenario.learn,
+        "ingresses": config.http.ingress_replicas,
+        "turns": scenario.turns,
+        "report_prefixes": scenario.report_prefixes,
         "temperature": temperature,
         "max_tokens": workload.questions[0].features.max_tokens,
         "start_seconds": scenario.start_seconds,

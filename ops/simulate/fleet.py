@@ -56,20 +56,26 @@ class Replicas:
         self._usual[name] = UsualAnswer(self._table)
         return True
 
+    @property
+    def idle(self) -> bool:
+        """Return whether no replica has a request."""
+        return not any(replica.ongoing for replica in self.live.values())
+
     def loads(self, stale: float) -> list[LoadReport]:
         """Return the load reports of the replicas that take requests."""
         return [replica.report(stale) for replica in self.live.values()]
 
-    def has_room(self, load: LoadReport) -> bool:
+    def has_room(self, name: str) -> bool:
         """Return whether a replica may get a request. A fixed one is bounded by its own queue."""
-        scaler = self.scalers.get(load.methods)
-        return scaler is None or load.running + load.waiting < scaler.ongoing
+        replica = self.live[name]
+        scaler = self.scalers.get(replica.methods)
+        return scaler is None or replica.ongoing < scaler.ongoing
 
     def ended(self, replica: Replica, request: Request, now: float) -> None:
         """Record an ended answer; a replica that was waiting for its last answer is gone."""
         if usual := self._usual.get(replica.name):
             usual.saw(request.said + request.path.tokens)
-        if replica.name in self._ending and replica.idle:
+        if replica.name in self._ending and not replica.ongoing:
             del self._ending[replica.name]
             self._gone(replica, now)
 
@@ -94,7 +100,7 @@ class Replicas:
         hosts = [replica for replica in self.live.values() if replica.methods == methods]
         replica = min(hosts, key=lambda one: len(one.requests))
         del self.live[replica.name]
-        if replica.idle:
+        if not replica.ongoing:
             self._gone(replica, now)
         else:
             self._ending[replica.name] = replica
@@ -105,7 +111,6 @@ class Replicas:
         work = requests = 0.0
         for replica in hosts:
             load = replica.report(0.0)
-            load = load.model_copy(update={"requests": replica.remaining()})
             usual = self._usual[replica.name].tokens
             work += work_seconds(self._table, load, self._machine.engine.max_batch, usual)
             requests += load.running + load.waiting

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from ops.load.policies import Routed
 from ops.simulate.workload import Request
 from router.learner import Learner
-from schemas import DecodeStats, LoadReport, Observation, RouterConfig
+from router.replica_loads import ReplicaLoads
+from schemas import DecodeStats, Observation, RouterConfig
 
 
 class Learning:
@@ -21,7 +22,7 @@ class Learning:
         from 0."""
         self._waiting: list[Observation] = []
 
-    def ordered(self, now: float, request: Request, loads: Sequence[LoadReport]) -> Sequence[str]:
+    def ordered(self, now: float, request: Request, loads: ReplicaLoads) -> Sequence[str]:
         """The methods to ask for it, the first choice first."""
         if now - self._flushed >= self._flush_seconds:
             self.flush(now)
@@ -67,6 +68,7 @@ def stats_of(now: float, request: Request, method: str, request_id: str) -> Deco
         method=method,
         temperature=features.temperature,
         prompt_tokens=features.prompt_tokens,
+        cached_prompt_tokens=request.held,
         output_tokens=path.tokens,
         context_length=request.prompt + path.tokens,
         target_steps=path.steps + 1,

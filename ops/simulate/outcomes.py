@@ -39,8 +39,9 @@ class Objectives:
 @dataclass
 class Outcomes:
     """By request [n]: when it arrived, was admitted, had its first token and its last; which method
-    answered (index; REFUSED: none, every line was full or two replicas died of it), its tokens, and
-    the replicas that died under it. NaN where nothing came of it."""
+    answered (index; REFUSED: none, every line was full or two replicas died of it), its tokens, the
+    replicas that died under it, and its turn in its conversation. NaN where nothing came of it;
+    turns after a refused one never arrive."""
 
     arrived: Floats
     admitted: Floats
@@ -49,15 +50,17 @@ class Outcomes:
     method: NDArray[np.int64]
     tokens: NDArray[np.int64]
     failures: NDArray[np.int64]
+    turn: NDArray[np.int64]
     usage: list[Usage]
 
     @classmethod
-    def of(cls, arrivals: Floats) -> Self:
-        """Before anything has become of them."""
-        n = len(arrivals)
-        nothing = (np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))
+    def of(cls, conversations: int, turns: int) -> Self:
+        """Before anything has become of them; the turns of a conversation follow one another."""
+        n = conversations * turns
+        arrived, admitted, first, last = (np.full(n, np.nan) for _ in range(4))
         method, tokens, failures = np.full(n, REFUSED), np.zeros(n, int), np.zeros(n, int)
-        return cls(arrivals, *nothing, method, tokens, failures, [])
+        turn = np.arange(n) % turns
+        return cls(arrived, admitted, first, last, method, tokens, failures, turn, [])
 
     @classmethod
     def together(cls, parts: Sequence[Self]) -> Self:
@@ -80,7 +83,7 @@ class Outcomes:
         """The figures of docs/measuring.md; seconds are from arrival, those of the run from the
         first arrival to the last token."""
         there = self.method != REFUSED
-        requests, answered = len(there), int(there.sum())
+        requests, answered = int((~np.isnan(self.arrived)).sum()), int(there.sum())
         found: dict[str, Any] = {"requests": requests, "answered": answered}
         if not answered:
             return found
@@ -96,7 +99,8 @@ class Outcomes:
             good[several] &= tpot <= objectives.tpot
         if objectives.latency is not None:
             good &= latency <= objectives.latency
-        seconds = float(self.last[there].max() - self.arrived.min())
+        seconds = float(self.last[there].max() - np.nanmin(self.arrived))
+        turns = [ttft[self.turn[there] == turn] for turn in range(self.turn.max() + 1)]
         shares = np.bincount(self.method[there], minlength=len(methods)) / answered
         there_seconds = sum(usage.there for usage in self.usage)
         decoding = sum(usage.decoding for usage in self.usage)
@@ -110,6 +114,7 @@ class Outcomes:
             "latency_p95_s": float(np.percentile(latency, 95)),
             "ttft_mean_s": float(ttft.mean()),
             "ttft_p95_s": float(np.percentile(ttft, 95)),
+            "ttft_by_turn_s": [float(one.mean()) for one in turns if len(one)],
             "tpot_mean_s": float(tpot.mean()) if len(tpot) else None,
             "tpot_p95_s": float(np.percentile(tpot, 95)) if len(tpot) else None,
             "queue_mean_s": float((self.admitted - self.arrived)[there].mean()),

@@ -18,7 +18,7 @@ from ops.load.policies import (
 )
 from ops.simulate.fleet import Methods
 from router.replica_loads import ReplicaLoads
-from schemas import AppConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
+from schemas import AppConfig, MethodDeployment, RouterConfig, RoutingTable
 
 LEAST_LOADED = "least_loaded"
 """The method whose replica has the fewest outstanding tokens."""
@@ -105,12 +105,11 @@ def check(policies: Sequence[str], methods: Sequence[str]) -> None:
 def least_loaded(methods: Sequence[str]) -> Policy:
     """The methods in the order of their least burdened replicas."""
 
-    def ordered(_: Question, loads: Sequence[LoadReport]) -> Sequence[str]:
-        known = ReplicaLoads(loads)
+    def ordered(_: Question, loads: ReplicaLoads) -> Sequence[str]:
         least = {
-            m: float(known.work(0.0, known.number(m))[known.hosts[known.number(m)]].min())
+            m: float(loads.work(0.0, loads.number(m))[loads.hosts[loads.number(m)]].min())
             for m in methods
-            if m in known.live
+            if m in loads.live
         }
         return sorted(least, key=lambda m: least[m])
 

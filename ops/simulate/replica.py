@@ -5,6 +5,7 @@ from heapq import heappop, heappush
 from math import ceil, floor
 
 from ops.simulate.cores import ALMOST, Machine, seconds_of, steps_in
+from ops.simulate.kept_rows import KeptRows
 from ops.simulate.outcomes import Usage
 from ops.simulate.workload import NEVER, Request
 from schemas import LoadReport
@@ -32,6 +33,10 @@ class Replica:
         self._rows, self._chunk = rows_of(engine), engine.prefill_chunk
         self._places = self._rows + engine.max_waiting
         self._slots_each = min(engine.max_context, engine.kv_slots)
+        self._kept = (
+            KeptRows(engine.kv_slots // self._slots_each) if machine.conversations else None
+        )
+        self._report_prefixes = machine.report_prefixes
         self.waiting: deque[Request] = deque()
         self._reading: Request | None = None
         self._piece = 0
@@ -66,16 +71,17 @@ class Replica:
         return [*running, *reading, *self.waiting]
 
     @property
-    def idle(self) -> bool:
-        return not self._running and self._reading is None and not self.waiting
+    def ongoing(self) -> int:
+        """Return the number of its requests."""
+        return len(self._running) + (self._reading is not None) + len(self.waiting)
 
     def take(self, request: Request) -> bool:
         """Queue a request; return False if the queue is full."""
         running = len(self._running) + (self._reading is not None)
-        if running + len(self.waiting) >= self._places:
+        if self.ongoing >= self._places:
             return False
         self.waiting.append(request)
-        request.unread = request.prompt
+        request.unread, request.held = request.prompt, 0
         self.changed = True
         if self.next == NEVER:
             self._budget = self._chunk
@@ -175,12 +181,16 @@ class Replica:
             self.changed = True
             if self._reading.admitted == NEVER:
                 self._reading.admitted = self._cores.now
+            if self._kept is not None:
+                self._reading.held = self._kept.take(self._reading.scope, len(self._running) + 1)
+                self._reading.unread -= self._reading.held
         request = self._reading
         self._piece = min(request.unread, self._budget)
         self._budget -= self._piece
         self._stretch, self._since = 0, self._cores.work
-        seconds = self._costs.prefill(request.method, request.prompt)
-        self._due(self._since + seconds * self._piece / request.prompt)
+        read = request.prompt - request.held
+        seconds = self._costs.prefill(request.method, read)
+        self._due(self._since + seconds * self._piece / read)
         return True
 
     def _read(self, ended: list[Request]) -> None:
@@ -195,7 +205,7 @@ class Replica:
             request.first = self._cores.now
         path = request.path
         if not path.steps:
-            ended.append(request)
+            self._ended(request, ended)
             return
         request.end = self._steps + path.steps
         heappush(self._running, (request.end, request.number, request))
@@ -229,10 +239,15 @@ class Replica:
             self._context -= request.prompt + path.tokens
             self._rate -= path.rate
             self._width -= path.width
-            ended.append(request)
-            self.changed = True
+            self._ended(request, ended)
         if not self._running:
             self._context = self._rate = self._width = 0.0
+
+    def _ended(self, request: Request, ended: list[Request]) -> None:
+        ended.append(request)
+        self.changed = True
+        if self._kept is not None:
+            self._kept.keep(request.scope, request.told)
 
     def _done(self) -> int:
         """Steps of the present stretch by now."""
@@ -266,16 +281,19 @@ class Replica:
         if self._reading is not None:
             name = self._names[self._reading.method]
             by_method[name] = by_method.get(name, 0) + 1
+        left = self.remaining()
         return LoadReport(
             replica=self.name,
             methods=self.methods,
             running=running,
             waiting=len(self.waiting),
             running_by_method=by_method,
-            outstanding_tokens=sum(map(self._left, self.requests)),
+            outstanding_tokens=sum(left.values()),
+            requests=left,
             mean_batch=float(len(self._running)),
             recent_step_seconds=dict(self._recent),
             free_slots=(self._rows - running) * self._slots_each,
             slots_each=self._slots_each,
+            prefixes=self._kept.hashes() if self._kept and self._report_prefixes else None,
             time=self._cores.now,
         )

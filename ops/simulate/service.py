@@ -3,8 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,24 +10,26 @@ from numpy.typing import NDArray
 
 from ops.load.arrivals import Floats
 from ops.load.policies import Policy, Routed
+from ops.simulate.agenda import Agenda
 from ops.simulate.cores import Cores, Machine
 from ops.simulate.costs import StepCosts
 from ops.simulate.fleet import LOOK_SECONDS, Methods, Replicas
+from ops.simulate.ingress import Ingress
 from ops.simulate.learning import Learning
 from ops.simulate.outcomes import Outcomes
 from ops.simulate.overhead import NOTHING, Overhead
 from ops.simulate.replica import Replica
 from ops.simulate.workload import DRAWS, NEVER, Request, Workload
 from router.predict import counted_output
-from router.replica_loads import ranked
-from schemas import EngineConfig, LoadReport, MethodDeployment, RouterConfig, RoutingTable
-
-Event = tuple[float, int, Callable[..., None], tuple[Any, ...]]
-"""Its due time, its order among simultaneous events, and its action."""
+from schemas import EngineConfig, MethodDeployment, RouterConfig, RoutingTable
 
 MOST_FAILURES = 2
 """Replicas that may die under a request before it is given up, as in
 `deployments.request.attempts`."""
+
+
+THINK_SECONDS = 5.0
+"""From an answer's end until its conversation's next turn is asked."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class World:
 
     report_seconds: the maximum age of a load report. start_seconds: from when a replica is wanted
     until it serves. flush_seconds: the interval of learning, None for never. kills: when the
-    busiest replica dies. ingresses: processes that requests pass one by one if cores are shared;
-    otherwise unlimited.
+    busiest replica dies. ingresses: each polls the load reports for itself and does not know what
+    the others have sent since; if cores are shared, requests pass it one by one. turns: of every
+    conversation. report_prefixes: whether replicas report which turns they hold.
     """
 
     table: RoutingTable
@@ -53,6 +54,8 @@ class World:
     flush_seconds: float | None = None
     kills: tuple[float, ...] = ()
     ingresses: int = 1
+    turns: int = 1
+    report_prefixes: bool = True
 
 
 class Service:
@@ -80,77 +83,72 @@ class Service:
         self._free = float("inf") if world.overhead.cores is None else world.ingresses
         self._line: deque[tuple[float, Callable[..., None], tuple[Any, ...]]] = deque()
         """What waits for an ingress."""
-        self._order = count()
-        self._events: list[Event] = []
-        self._work: list[Event] = []
-        """Due once so many seconds of work are done."""
-        machine = Machine(world.engine, world.costs, self._cores, world.overhead.stream_seconds)
+        self._agenda = Agenda(self._cores)
+        machine = Machine(
+            *(world.engine, world.costs, self._cores, world.overhead.stream_seconds),
+            *(world.turns > 1, world.report_prefixes),
+        )
+        self._ingresses = [Ingress(lambda: self._table, seed) for seed in range(world.ingresses)]
         self._replicas = Replicas(world.table, machine, scales)
         self._queues: dict[Methods, deque[Request]] = {methods: deque() for methods in scales}
         for methods in layout:
             self._ready(0.0, self._replicas.want(0.0, methods))
         for moment in world.kills:
-            self._at(moment, self._kill)
+            self._agenda.at(moment, self._kill)
 
     def run(self, arrivals: Floats, prompts: NDArray[np.int64], seed: int) -> Outcomes:
-        """Simulate prompts [n] of the workload that arrive at rising times [n]."""
-        self._outcomes = Outcomes.of(arrivals)
+        """Simulate conversations about prompts [n] that begin at rising times [n].
+
+        Each later turn asks the same prompt again, after all that was said before.
+        """
+        turns = self._world.turns
+        self._outcomes = Outcomes.of(len(arrivals), turns)
         self._left = len(arrivals)
+        """Conversations that have not ended."""
         if self.learning is not None:
             self.learning.runs += 1
-        workload = self._world.workload
-        draws = np.random.default_rng((seed, 8)).integers(0, DRAWS, len(arrivals)).tolist()
+        draws = np.random.default_rng((seed, 8))
+        self._draws: list[int] = draws.integers(0, DRAWS, len(arrivals) * turns).tolist()
+        through = draws.integers(0, len(self._ingresses), len(arrivals) * turns)
+        self._through: list[int] = through.tolist()
+        self._prompts = prompts.tolist()
         if self._queues:
-            self._at(0.0, self._look)
-        asked = zip(arrivals.tolist(), prompts.tolist(), draws, strict=True)
-        for number, (now, prompt, draw) in enumerate(asked):
-            self._until(now)
-            ways = tuple(paths[draw % len(paths)] for paths in workload.paths[prompt])
-            self._send(now, Request(number, now, workload.questions[prompt], ways))
-        self._until(NEVER)
+            self._agenda.at(0.0, self._look)
+        for conversation, now in enumerate(arrivals.tolist()):
+            self._agenda.until(now)
+            self._send(now, conversation * turns, ())
+        self._agenda.until(NEVER)
         self._outcomes.last += self._world.overhead.reply_seconds
         end = max(arrivals[-1], np.nanmax(self._outcomes.last, initial=0.0))
         self._outcomes.usage = list(self._replicas.close(float(end)))
         return self._outcomes
-
-    def _until(self, moment: float) -> None:
-        """Everything that is due by a moment."""
-        events, work, cores = self._events, self._work, self._cores
-        while True:
-            worked = cores.when(work[0][0]) if work else NEVER
-            first = work if worked < NEVER and (not events or worked < events[0][0]) else events
-            if not first:
-                break
-            now = worked if first is work else first[0][0]
-            if now > moment:
-                break
-            cores.at(now)
-            _, _, action, given = heappop(first)
-            action(now, *given)
-        if moment != NEVER:
-            cores.at(moment)
-
-    def _at(self, moment: float, action: Callable[..., None], *given: Any) -> None:
-        heappush(self._events, (moment, next(self._order), action, given))
-
-    def _after(self, work: float, action: Callable[..., None], *given: Any) -> None:
-        heappush(self._work, (work, next(self._order), action, given))
 
     @property
     def _table(self) -> RoutingTable:
         """The table in force."""
         return self._policy.table if isinstance(self._policy, Routed) else self._world.table
 
-    def _ranked(self, hosts: Sequence[LoadReport], request: Request) -> list[LoadReport]:
-        """Return the replicas in the order in which one ingress asks them for a request."""
-        method = self._world.table.methods[request.method]
-        return ranked(hosts, method, request.counted, self._table)
+    def _ingress(self, request: Request) -> Ingress:
+        return self._ingresses[self._through[request.number]]
 
-    def _loads(self) -> list[LoadReport]:
-        return self._replicas.loads(self._world.report_seconds)
+    def _poll(self, now: float, ingress: Ingress) -> None:
+        """An ingress gets the load reports, again and again until nothing changes any more."""
+        seconds = self._world.report_seconds
+        ingress.polled(self._replicas.loads(seconds))
+        ingress.awake = seconds > 0.0 and not self._replicas.idle
+        if ingress.awake:
+            self._agenda.at(now + seconds, self._poll, ingress)
 
-    def _send(self, now: float, request: Request) -> None:
-        """It is on its way through HTTP and the ingress, which is work."""
+    def _send(self, now: float, number: int, told: tuple[int, ...]) -> None:
+        """A turn after what was told is on its way through HTTP and the ingress, which is work."""
+        conversation, turn = divmod(number, self._world.turns)
+        workload, prompt = self._world.workload, self._prompts[conversation]
+        ways = tuple(paths[self._draws[number] % len(paths)] for paths in workload.paths[prompt])
+        question, scope = workload.questions[prompt], ""
+        if self._world.turns > 1:
+            question, scope = question.after(told), str(conversation)
+        request = Request(number, now, question, ways, turn, scope)
+        self._outcomes.arrived[number] = now
         self._pass(now, self._world.overhead.request_seconds, self._ask, request)
 
     def _pass(self, now: float, work: float, then: Callable[..., None], *given: Any) -> None:
@@ -166,7 +164,7 @@ class Service:
             return
         self._free -= 1
         self._cores.busy += 1.0
-        self._after(self._cores.work + work, self._passed, then, given)
+        self._agenda.after(self._cores.work + work, self._passed, then, given)
 
     def _passed(self, now: float, then: Callable[..., None], given: tuple[Any, ...]) -> None:
         self._free += 1
@@ -177,40 +175,53 @@ class Service:
 
     def _ask(self, now: float, request: Request) -> None:
         """Have it routed, and the methods asked in the policy's order until one has room."""
-        loads = self._loads()
+        ingress = self._ingress(request)
+        if not ingress.awake:
+            self._poll(now, ingress)
+        if request.scope:
+            ingress.hold(request)
         if self.learning is None:
-            names = self._policy(request.question, loads)
+            names = self._policy(request.question, ingress.loads())
         else:
-            names = self.learning.ordered(now, request, loads)
+            names = self.learning.ordered(now, request, ingress.loads())
         features = request.question.features
         request.counted = counted_output(self._table, request.question.cluster, features.max_tokens)
         request.line = [self._numbers[name] for name in names]
         request.handed = now
-        self._place(request, loads)
+        self._place(request)
 
-    def _place(self, request: Request, loads: Sequence[LoadReport]) -> None:
+    def _place(self, request: Request) -> None:
         """The next method in line with room takes it, on the replica with the least burden; where
         there is none it is refused, or waits for a replica of those that come and go."""
+        ingress = self._ingress(request)
         while request.line:
             method = request.line.pop(0)
             name = self._world.table.methods[method]
             request.answered_by(method)
-            for host in self._ranked([load for load in loads if name in load.methods], request):
-                if self._replicas.has_room(host) and self._taken(request, host.replica):
-                    return
+            ingress.begin(request, name)
+            hosts = [one for one in self._replicas.live.values() if name in one.methods]
+            if self._handed(request, hosts):
+                return
             for methods, queue in self._queues.items():
                 if name in methods and len(queue) < self._replicas.scalers[methods].held:
                     queue.append(request)
                     return
+            ingress.give_up(request)
         self._left -= 1
+
+    def _handed(self, request: Request, hosts: Sequence[Replica]) -> bool:
+        """Return whether one of the replicas takes it, the best one first."""
+        names = self._ingress(request).order(request, [host.name for host in hosts])
+        return any(self._replicas.has_room(n) and self._taken(request, n) for n in names)
 
     def _taken(self, request: Request, name: str) -> bool:
         replica = self._replicas.live[name]
         before = replica.version
         if not replica.take(request):
             return False
+        self._ingress(request).accepted(request, name)
         if replica.version != before:
-            self._after(replica.next, self._advance, replica, replica.version)
+            self._agenda.after(replica.next, self._advance, replica, replica.version)
         return True
 
     def _advance(self, now: float, replica: Replica, version: int) -> None:
@@ -218,27 +229,32 @@ class Service:
             return  # it was put off, or its replica has died
         ended = replica.advance()
         if replica.next != NEVER:
-            self._after(replica.next, self._advance, replica, replica.version)
+            self._agenda.after(replica.next, self._advance, replica, replica.version)
         for request in ended:
+            self._ingress(request).ended(request)
             self._pass(now, 0.0, self._replied, request)
             if self.learning is not None:
                 self.learning.ended(now, request, self._world.table.methods[request.method])
             self._replicas.ended(replica, request, now)
-            self._left -= 1
         if ended and self._queues:
             self._from_queue(replica.methods)
 
     def _replied(self, now: float, request: Request) -> None:
         self._outcomes.ended(request, now)
+        told, asked = request.told, self._prompts[request.number // self._world.turns]
+        features = self._world.workload.questions[asked].features
+        whole = len(told) + features.prompt_tokens + features.max_tokens
+        if request.turn + 1 < self._world.turns and whole <= self._world.engine.max_context:
+            self._agenda.at(now + THINK_SECONDS, self._send, request.number + 1, told)
+        else:
+            self._left -= 1
 
     def _from_queue(self, methods: Methods) -> None:
         """Whoever waits goes to replicas that have room again."""
         queue = self._queues.get(methods)
         while queue:
-            hosts = [load for load in self._loads() if load.methods == methods]
-            hosts = self._ranked(hosts, queue[0])
-            roomy = [load for load in hosts if self._replicas.has_room(load)]
-            if not any(self._taken(queue[0], load.replica) for load in roomy):
+            hosts = [r for r in self._replicas.live.values() if r.methods == methods]
+            if not self._handed(queue[0], hosts):
                 return
             queue.popleft()
 
@@ -248,7 +264,7 @@ class Service:
 
     def _start(self, now: float, methods: Methods) -> None:
         name = self._replicas.want(now, methods)
-        self._at(now + self._world.start_seconds, self._ready, name)
+        self._agenda.at(now + self._world.start_seconds, self._ready, name)
 
     def _look(self, now: float) -> None:
         """Whether other numbers of replicas are wanted."""
@@ -256,12 +272,12 @@ class Service:
             for _ in range(self._replicas.change(now, methods, len(queue))):
                 self._start(now, methods)
         if self._left:
-            self._at(now + LOOK_SECONDS, self._look)
+            self._agenda.at(now + LOOK_SECONDS, self._look)
 
     def _kill(self, now: float) -> None:
         """The replica with the most before it dies; another is started in its place, and its
         requests go on elsewhere from the tokens that are out."""
-        loads = self._loads()
+        loads = self._replicas.loads(self._world.report_seconds)
         if not loads:
             return
         busiest = max(loads, key=lambda load: load.outstanding_tokens)
@@ -269,9 +285,10 @@ class Service:
         emitted = {request: replica.emitted(request) for request in replica.requests}
         self._start(now, replica.methods)
         for request, tokens in emitted.items():
+            self._ingress(request).give_up(request)
             request.lost(tokens)
             request.line = request.line or [request.method]
             if request.failures < MOST_FAILURES:
-                self._place(request, self._loads())
+                self._place(request)
             else:
                 self._left -= 1

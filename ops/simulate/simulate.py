@@ -8,6 +8,7 @@ import typer
 from rich.console import Group
 
 from ops.harness import flags
+from ops.harness.boundary import InputError
 from ops.harness.output import emit, progress, table
 
 USUAL_SHARE = 0.6
@@ -59,6 +60,16 @@ def simulate(
             help="second at which the busiest replica dies; repeatable",
         ),
     ] = None,
+    turns: Annotated[
+        int, typer.Option("--turns", min=1, metavar="N", help="turns of every conversation")
+    ] = 1,
+    report_prefixes: Annotated[
+        bool,
+        typer.Option(
+            "--report-prefixes/--no-report-prefixes",
+            help="let replicas report which conversations their caches hold, as when they serve",
+        ),
+    ] = True,
     start_seconds: flags.StartSeconds = 30.0,
     overhead: flags.ServiceOverhead = None,
     learn: Annotated[
@@ -96,11 +107,13 @@ def simulate(
 
     scenario = Scenario(
         *(temperature, max_tokens, seed, start_seconds, tuple(kill or ())),
-        *(read_overhead(overhead), learn),
+        *(read_overhead(overhead), learn, turns, report_prefixes),
     )
     given = ServiceFlags(load_config(config), bundle, routing, methods)
     experiment = load_experiment(given, traces, costs, scenario)
     methods_served = experiment.methods
+    if served is not None and turns > 1:
+        raise InputError("--turns: the load test says what is asked; leave out one of the two")
     asked = None if served is None else read_served(served, experiment)
     fleet = experiment.fleet if replicas is None else Fleet(replicas, experiment.fleet.shared)
     if asked is not None:
@@ -113,8 +126,9 @@ def simulate(
     limit = experiment.limit(fleet)
     mean = USUAL_SHARE * limit["requests_per_s"] if rate is None else rate
     if asked is None:
-        unit = poisson(requests, seed) if trace is None else recorded(trace, requests)
-        load = Load(unit / mean, experiment.world.workload.drawn(requests, seed))
+        begun = -(-requests // turns)
+        unit = poisson(begun, seed) if trace is None else recorded(trace, begun)
+        load = Load(unit * turns / mean, experiment.world.workload.drawn(begun, seed))
     else:
         load = asked.load
     count = len(load.arrivals)
@@ -179,6 +193,16 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
             if found["answered"]
         ],
     )
+    if settings["turns"] > 1:
+        yield table(
+            "Mean seconds to the first token, by turn",
+            ["policy", *map(str, range(1, settings["turns"] + 1))],
+            [
+                [name, *found["ttft_by_turn_s"]]
+                for name, found in figures["by_policy"].items()
+                if found["answered"]
+            ],
+        )
     if "served" in figures:
         yield table(
             "Compared with the service",

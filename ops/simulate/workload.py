@@ -11,7 +11,14 @@ from ops.load.arrivals import Floats
 from ops.load.policies import Question
 from router import evidence, predict
 from router.prompt import Features, Predicted
-from schemas import Decision, MethodSpec, RoutingTable, temperature_band
+from schemas import (
+    Decision,
+    DecodeRequest,
+    MethodSpec,
+    RoutingTable,
+    SamplingParams,
+    temperature_band,
+)
 
 DRAWS = 16
 """Paths through an answer that are drawn in advance if acceptance is random."""
@@ -161,36 +168,63 @@ NEVER = float("inf")
 class Request:
     """A simulated request. Times are seconds of the run; NEVER means not yet.
 
-    number: by order of arrival. ways: the path by method. method, path: of the method that answers.
+    number: unique in the run. turn: of its conversation, from 0. scope: names the conversation; ""
+    if it has one turn. ways: the path by method. method, path: of the method that answers.
     line: the methods (indices) to ask next. decision: the router's, if it learns. handed: when a
-    replica first had it. prompt: tokens to read. said: tokens that dead replicas emitted. counted:
-    output tokens that loads still count before the first of this replica.
+    replica first had it. prompt: its tokens. held: those that its replica need not read. said:
+    tokens that dead replicas emitted. counted: output tokens that loads still count before the
+    first of this replica.
     batch_steps: by method, the batch sizes of its decode steps, summed. stalled_seconds: while
     other prompts were read in between. Both are complete at its end.
     """
 
     __slots__ = (
-        *("number", "arrival", "question", "ways", "line", "method", "path", "prompt", "unread"),
+        *("number", "turn", "scope", "arrival", "question", "ways", "line", "method", "path"),
+        *("prompt", "held", "unread"),
         *("decision", "handed", "admitted", "first", "end", "said", "failures"),
         *("batch_steps", "stalled_seconds", "counted"),
     )
 
     def __init__(
-        self, number: int, arrival: float, question: Question, ways: tuple[Path, ...]
+        self,
+        number: int,
+        arrival: float,
+        question: Question,
+        ways: tuple[Path, ...],
+        turn: int = 0,
+        scope: str = "",
     ) -> None:
-        self.number, self.arrival = number, arrival
+        self.number, self.arrival, self.turn, self.scope = number, arrival, turn, scope
         self.question, self.ways = question, ways
         self.line: list[int] = []
         self.method, self.path = -1, ways[0]
         self.prompt = self.unread = question.features.prompt_tokens
         self.decision: Decision | None = None
         self.handed = self.admitted = self.first = NEVER
+        self.held = 0
         self.end = 0
         """Its replica's count of steps at its last token; 0 while its prompt is not read."""
         self.said = self.failures = 0
         self.batch_steps: dict[str, int] = {}
         self.stalled_seconds = 0.0
         self.counted = question.features.max_tokens
+
+    @property
+    def told(self) -> tuple[int, ...]:
+        """Return the prompt and the answer once it has ended, in made-up tokens."""
+        return self.question.token_ids + (0,) * (self.said + self.path.tokens)
+
+    def decode(self, method: str) -> DecodeRequest:
+        """Return the request as an ingress sends it."""
+        features = self.question.features
+        return DecodeRequest(
+            request_id=str(self.number),
+            method=method,
+            prompt_token_ids=self.question.token_ids + (0,) * self.said,
+            sampling=SamplingParams(max_tokens=features.max_tokens),
+            expected_tokens=self.counted,
+            scope=self.scope,
+        )
 
     def answered_by(self, method: int) -> None:
         """Continue with this method after what was emitted, on the same kind of path."""

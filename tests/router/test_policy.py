@@ -11,7 +11,7 @@ from router.fit.assign import TableOptions, build_table
 from router.load import Prospect
 from router.policy import START_SECONDS, NoMethodAvailableError, choose
 from router.prompt import Features
-from router.replica_loads import ReplicaLoads, ranked
+from router.replica_loads import ReplicaLoads
 from router.trials import Trials
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
@@ -198,7 +198,7 @@ def test_like_goes_to_like_on_shared_replicas() -> None:
     drafting = report("all", **shared, running_by_method={"draft": 4})
     mixed = report("all", **shared, running_by_method={"draft": 2, "ngram": 2})
     copying = report("all", **shared, running_by_method={"ngram": 4})
-    assert ranked([drafting, mixed, copying], "ngram") == [copying, mixed, drafting]
+    assert ReplicaLoads([drafting, mixed, copying]).order("ngram") == [2, 1, 0]
     loads = ReplicaLoads((copying, mixed, drafting, report("all", methods=MADE.methods)))
     work = loads.work(0.0, loads.number("ngram")).tolist()
     assert (work[0], work[3]) == (240, 0)
@@ -209,7 +209,7 @@ def test_replicas_that_are_not_healthy_come_last_and_equals_stay_as_they_were() 
     sick = report("naive", replica="sick", healthy=False)
     busy = report("naive", running=3, replica="busy")
     idle = [report("naive", replica=name) for name in "ba"]
-    assert ranked([sick, busy, *idle], "naive") == [*idle, busy, sick]
+    assert ReplicaLoads([sick, busy, *idle]).order("naive") == [2, 3, 1, 0]
 
 
 def test_a_predicted_answer_goes_to_a_method_that_copies(table: RoutingTable) -> None:

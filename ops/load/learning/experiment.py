@@ -26,7 +26,7 @@ from ops.load.learning.scenarios import (
     steady,
     table_without,
 )
-from ops.load.policies import Question, static_table
+from ops.load.policies import UNLOADED, Question, static_table
 from ops.load.served import over_http, served_config
 from router.embed import Encoder
 from router.fit.profile import Profile
@@ -67,7 +67,7 @@ def run_scenario(
         calm = static_table(experiment.table, experiment.config.router)
 
         def static(question: Question) -> str:
-            return calm(question, ())[0]
+            return calm(question, UNLOADED)[0]
 
         phases, about = _phases(plan, name, experiment, static)
         # every pair is two requests

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from ops.load.capacity import capacity
-from ops.load.policies import Question, Routed, at_random, only, static_table
+from ops.load.policies import UNLOADED, Question, Routed, at_random, only, static_table
 from ops.load.runs import Load, Site, layout_of, simulate
 from router.prompt import Features
+from router.replica_loads import ReplicaLoads
 from router.table import load_table
 from schemas import EngineConfig, LoadReport, RouterConfig
 from workers.replay_engine.recording import Recording
@@ -67,7 +68,7 @@ def test_layouts():
 def test_only_the_routed_policy_sees_the_load(world, questions):
     folder, _, _ = world
     table, config = load_table(folder / "routing"), RouterConfig(exploration=0.0)
-    favourite = static_table(table, config)(questions[0], [])[0]
+    favourite = static_table(table, config)(questions[0], UNLOADED)[0]
     loads = [
         LoadReport(
             replica=method,
@@ -80,9 +81,10 @@ def test_only_the_routed_policy_sees_the_load(world, questions):
         )
         for method in table.methods
     ]
-    assert static_table(table, config)(questions[0], loads)[0] == favourite
-    ranked = Routed(table, config, seed=0)(questions[0], loads)
+    known = ReplicaLoads(loads)
+    assert static_table(table, config)(questions[0], known)[0] == favourite
+    ranked = Routed(table, config, seed=0)(questions[0], known)
     assert ranked[0] != favourite
     assert sorted(ranked) == sorted(table.methods)
-    drawn = [at_random(table.methods, seed)(questions[0], loads)[0] for seed in range(20)]
+    drawn = [at_random(table.methods, seed)(questions[0], known)[0] for seed in range(20)]
     assert set(drawn) == set(table.methods)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ops.simulate.policies import Fleet, least_loaded
+from router.replica_loads import ReplicaLoads
 from schemas import LoadReport
 
 pytestmark = pytest.mark.usefixtures("fitted")
@@ -141,7 +142,7 @@ def test_the_least_loaded_replica_decides():
         )
         for m, n in (("a", 50), ("b", 7), ("a", 3))
     ]
-    assert least_loaded(["a", "b", "c"])(None, loads) == ["a", "b"]
+    assert least_loaded(["a", "b", "c"])(None, ReplicaLoads(loads)) == ["a", "b"]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ops.load.policies import Routed
+from ops.load.policies import UNLOADED, Routed
 from ops.simulate.learning import Learning, stats_of
 from ops.simulate.service import Service
 from ops.simulate.workload import Request
@@ -112,7 +112,7 @@ def test_tables_come_no_sooner_than_they_are_flushed():
         request = Request(
             number, now, world.workload.questions[0], tuple(p[0] for p in world.workload.paths[0])
         )
-        learning.ordered(now, request, ())
+        learning.ordered(now, request, UNLOADED)
         versions.append(policy.table.version)
         request.answered_by(0)
         request.handed = request.admitted = request.first = now
