@@ -1,16 +1,16 @@
 """The requests that this ingress has in flight, and the replicas' loads corrected by them."""
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
-from deployments.request.prefixes import REMEMBERED, REPORTS_WITHOUT, Prefixes
+from deployments.request.prefixes import Prefixes
+from deployments.request.sent import Sent
 from router.evidence import Floats
-from router.replica_loads import Added, ReplicaLoads
+from router.replica_loads import ReplicaLoads
 from schemas import DecodeRequest, LoadReport, RoutingTable
 from schemas.prefixes import prefix_hashes
 
@@ -18,29 +18,8 @@ MANY_INGRESSES = 5
 """Ingresses from which on this one does not know what the others have sent since the reports. If
 each took the replica with the least work, all would take the same one. With four it still pays."""
 
-
-@dataclass
-class _Sent:
-    """Track one request in flight. `replica` is None while its replica is unknown.
-
-    Once its replica has `reported` the request, a report without it means that it has ended there.
-    So do REPORTS_WITHOUT reports `since` it was accepted, counted by their times. added: what it
-    adds to the present reports. hashes: of its prompt's prefixes.
-    """
-
-    request: DecodeRequest
-    hashes: list[bytes]
-    replica: str | None = None
-    reported: bool = False
-    since: set[float] | None = None
-    added: Added | None = None
-
-    def is_new_to(self, report: LoadReport) -> bool:
-        """Return whether the report could not have counted this request yet."""
-        self.reported |= self.request.request_id in report.requests
-        if self.since is not None and len(self.since) < REPORTS_WITHOUT:
-            self.since.add(report.time)
-        return not self.reported and (self.since is None or len(self.since) < REPORTS_WITHOUT)
+REMEMBERED = 4096
+"""Ended requests to remember until reports tell. Reports may stop."""
 
 
 class InFlight:
@@ -63,9 +42,9 @@ class InFlight:
         """table: predicts the step times that tell how fast each replica is."""
         self._reports = reports
         self._table = table
-        self._sent: dict[str, _Sent] = {}
-        self._ended: OrderedDict[tuple[str, str], DecodeRequest] = OrderedDict()
-        """By id and replica: another replica may have had the request before."""
+        self._sent: dict[str, Sent] = {}
+        self._ended: dict[tuple[str, str], Sent] = {}
+        """By replica and id, the oldest first: another replica may have had the request before."""
         self._loads = ReplicaLoads(())
         self._everyone = 0.0
         """Requests of all ingresses."""
@@ -87,25 +66,17 @@ class InFlight:
         """Track `request` from now on."""
         hashes = prefix_hashes(request.known_token_ids, request.scope)
         with self._lock:
-            self._sent[request.request_id] = sent = _Sent(request, hashes)
+            self._sent[request.request_id] = sent = Sent(request, hashes)
             self._add(sent, self.present())
 
     def give_up(self, request_id: str) -> None:
         """Track a request no longer: its replica's reports say how long it goes on there."""
-        self._pop(request_id)
+        self._pop(request_id, gone=False)
 
     def ended(self, request_id: str) -> None:
         """Record that the request's last chunk has arrived, whether or not its client has read
         it."""
-        with self._lock:
-            loads = self.present()
-            sent = self._pop(request_id)
-            if sent is not None and sent.replica is not None:
-                self._ended[request_id, sent.replica] = sent.request
-                if sent.replica in loads.index:
-                    self._take_off(loads, loads.index[sent.replica], request_id)
-            while len(self._ended) > REMEMBERED:
-                self._ended.popitem(last=False)
+        self._pop(request_id, gone=True)
 
     def placed(self, request_id: str, replica: str) -> None:
         """Record that `replica` is about to be asked for the request."""
@@ -154,9 +125,12 @@ class InFlight:
             self._loads = loads = ReplicaLoads(reports, table)
             self._prefixes.reported(reports)
             self._everyone = float((loads.running + loads.waiting).sum())
-            for i, report in enumerate(reports):
-                for name in report.requests:
-                    self._take_off(loads, i, name)
+            for (replica, name), ended in list(self._ended.items()):
+                place = loads.index.get(replica)
+                if place is None or ended.told_by(reports[place]):
+                    self._forget(replica, name)
+                else:
+                    self._take_off(loads, ended)
             for sent in self._sent.values():
                 sent.added = None
                 self._add(sent, loads)
@@ -223,7 +197,8 @@ class InFlight:
         if sent.replica != replica:
             self._count(sent, -1)
             if sent.replica is not None:
-                self._prefixes.never_read(sent.replica, request_id)
+                self._prefixes.forget(sent.replica, request_id)
+            self._ended.pop((replica, request_id), None)
             self._prefixes.sent(replica, request_id, sent.hashes)
             sent.replica, sent.reported, sent.since = replica, False, None
             self._count(sent, 1)
@@ -231,23 +206,32 @@ class InFlight:
             sent.since = set()
         self._add(sent, self.present())
 
-    def _pop(self, request_id: str) -> _Sent | None:
+    def _pop(self, request_id: str, *, gone: bool) -> None:
         with self._lock:
-            sent = self._sent.pop(request_id, None)
-            if sent is not None:
-                self._remove(sent)
-                self._count(sent, -1)
-                if sent.replica is not None:
-                    self._prefixes.ended(sent.replica, request_id)
-            return sent
+            loads, sent = self.present(), self._sent.pop(request_id, None)
+            if sent is None:
+                return
+            self._remove(sent)
+            self._count(sent, -1)
+            if sent.replica is None:
+                return
+            sent.since, sent.gone = set(), gone
+            self._ended[sent.replica, request_id] = sent
+            self._take_off(loads, sent)
+            if len(self._ended) > REMEMBERED:
+                self._forget(*next(iter(self._ended)))
 
-    def _count(self, sent: _Sent, sign: int) -> None:
+    def _forget(self, replica: str, request_id: str) -> None:
+        del self._ended[replica, request_id]
+        self._prefixes.forget(replica, request_id)
+
+    def _count(self, sent: Sent, sign: int) -> None:
         if sent.replica is not None:
             self._tokens[sent.replica] += sign * sent.request.outstanding(0)
             if not self._tokens[sent.replica]:
                 del self._tokens[sent.replica]
 
-    def _add(self, sent: _Sent, loads: ReplicaLoads) -> None:
+    def _add(self, sent: Sent, loads: ReplicaLoads) -> None:
         """Count a request unless the reports count it already or no replica can have it."""
         if sent.added is not None:
             return
@@ -259,19 +243,19 @@ class InFlight:
                 place = None
         sent.added = None if place is None else loads.add(place, sent.request)
 
-    def _remove(self, sent: _Sent) -> None:
+    def _remove(self, sent: Sent) -> None:
         if sent.added is not None:
             self._loads.change(sent.added, -1)
             sent.added = None
 
-    def _take_off(self, loads: ReplicaLoads, place: int, name: str) -> None:
+    def _take_off(self, loads: ReplicaLoads, sent: Sent) -> None:
         """Take a request that has ended off a report that still lists it."""
-        report = loads.reports[place]
-        request = self._ended.get((name, report.replica))
-        if request is None or name not in report.requests:
+        place, name = loads.index.get(sent.replica or ""), sent.request.request_id
+        if place is None or not sent.gone or name not in loads.reports[place].requests:
             return
+        report = loads.reports[place]
         ran = list(report.requests).index(name) < report.running
-        loads.remove(place, request, report.requests[name], running=ran)
+        loads.remove(place, sent.request, report.requests[name], running=ran)
 
 
 _of_applications: dict[str, InFlight] = {}

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,62 +10,35 @@ from router.evidence import Floats
 from schemas import LoadReport
 from schemas.prefixes import HASH_BYTES, hashed_lengths
 
-REPORTS_WITHOUT = 3
-"""Reports of a replica after which only they say what is left of an ended request's prompt: the
-first may be older, the second may have been on its way."""
-
-REMEMBERED = 4096
-"""Ended requests to remember until reports tell. Reports may stop."""
-
 _HALF = 32
 _PLACES = (1 << _HALF) - 1
 """Bits of a replica's index in a pair of a hash and an index; the hash is in the upper half."""
 
 
-@dataclass
-class _Sent:
-    """Hold the hashes of a request's prompt. since: times of reports since it has ended."""
-
-    hashes: Sequence[bytes]
-    since: set[float] = field(default_factory=set)
-
-
 class Prefixes:
     """Find the replicas that hold a prompt's beginning, by the hashes of `schemas.prefixes`.
 
-    The prompts that this ingress has sent to a replica count until its reports know of them. A
-    replica that reports no prefixes may have no cache and holds nothing.
+    The prompts that this ingress has sent to a replica count until they are forgotten. A replica
+    that reports no prefixes may have no cache and holds nothing.
     """
 
     def __init__(self) -> None:
-        self._running: dict[tuple[str, str], _Sent] = {}
-        """By replica and request."""
-        self._ended: dict[tuple[str, str], _Sent] = {}
-        """The oldest first."""
+        self._sent: dict[tuple[str, str], Sequence[bytes]] = {}
+        """Hashes of prompts, by replica and request."""
         self._readers: defaultdict[bytes, Counter[str]] = defaultdict(Counter)
-        """By hash and replica: the number of requests, of both kinds, with that hash."""
+        """By hash and replica: the number of requests with that hash."""
         self.reported(())
 
     def sent(self, replica: str, request_id: str, hashes: Sequence[bytes]) -> None:
         """Record that a replica reads a request's prompt."""
-        self.never_read(replica, request_id)
-        self._running[replica, request_id] = _Sent(hashes)
+        self.forget(replica, request_id)
+        self._sent[replica, request_id] = hashes
         for one in hashes:
             self._readers[one][replica] += 1
 
-    def ended(self, replica: str, request_id: str) -> None:
-        """Record that a request has left a replica, which may keep its prompt."""
-        sent = self._running.pop((replica, request_id), None)
-        if sent is not None:
-            self._ended[replica, request_id] = sent
-        if len(self._ended) > REMEMBERED:
-            self.never_read(*next(iter(self._ended)))
-
-    def never_read(self, replica: str, request_id: str) -> None:
-        """Drop a request that another replica has taken."""
-        key = replica, request_id
-        sent = self._running.pop(key, None) or self._ended.pop(key, None)
-        for one in () if sent is None else sent.hashes:
+    def forget(self, replica: str, request_id: str) -> None:
+        """Drop a request that another replica has taken, or that reports tell of."""
+        for one in self._sent.pop((replica, request_id), ()):
             readers = self._readers[one]
             readers[replica] -= 1
             if not readers[replica]:
@@ -75,7 +47,7 @@ class Prefixes:
                 del self._readers[one]
 
     def reported(self, reports: Sequence[LoadReport]) -> None:
-        """Take the last report of each replica, and drop the ended requests that they know of."""
+        """Take the last report of each replica."""
         self._index = {report.replica: i for i, report in enumerate(reports)}
         self._cached = [report.prefixes is not None for report in reports]
         prefixes = [report.prefixes or b"" for report in reports]
@@ -83,12 +55,6 @@ class Prefixes:
         # One sorted array of all replicas is searched as fast as that of one.
         self._pairs = (_numbers(prefixes) << _HALF) | np.repeat(np.arange(len(reports)), counts)
         self._pairs.sort()
-        times = {report.replica: report.time for report in reports}
-        for (replica, request_id), sent in list(self._ended.items()):
-            if replica in times:
-                sent.since.add(times[replica])
-            if replica not in times or len(sent.since) == REPORTS_WITHOUT:
-                self.never_read(replica, request_id)
 
     def held(self, hashes: Sequence[bytes]) -> Floats:
         """Return how many of a prompt's first tokens each reporting replica holds [n], at least.

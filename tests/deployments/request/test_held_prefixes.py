@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import small_table
 
-from deployments.request.in_flight import InFlight
-from deployments.request.prefixes import REMEMBERED, Prefixes
+from deployments.request.in_flight import REMEMBERED, InFlight
+from deployments.request.prefixes import Prefixes
 from router.load import Prospect
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
@@ -93,14 +93,12 @@ def test_the_longest_shared_prefix_is_found(shared, left, right):
 
 
 def test_without_reports_not_every_prompt_is_remembered():
-    found = Prefixes()
-    found.reported([load("1")])
+    reports = (load("1"),)
+    flying = InFlight(lambda: reports, lambda: TABLE)
     for number in range(REMEMBERED + 10):
-        found.sent("1", str(number), prefix_hashes((number, *PROMPT), ""))
-        found.ended("1", str(number))
-    [first], [last] = (
-        found.held(prefix_hashes((number, *PROMPT), "")).tolist() for number in (0, REMEMBERED)
-    )
+        with flying.sent(asking(str(number), (number, *PROMPT))):
+            flying.accepted(str(number), "1")
+    [first], [last] = (held_by(flying, (number, *PROMPT)) for number in (0, REMEMBERED))
     assert first == 0 < last
 
 
