@@ -37,6 +37,16 @@ def bench_http(
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     concurrency: flags.Concurrency = 1,
+    turns: Annotated[
+        int,
+        typer.Option(
+            "--turns",
+            min=1,
+            metavar="N",
+            help="make a conversation of every prompt: it is asked N times, each time after what "
+            "was said before, and the last turn once more where no cached prefix counts",
+        ),
+    ] = 1,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -54,9 +64,11 @@ def bench_http(
 
     if against is not None and url is not None:
         raise InputError("--against starts the service itself; leave out --url")
+    if against is not None and turns > 1:
+        raise InputError("--turns: --against compares single turns; leave out one of the two")
     chosen = select(prompts, ids, limit, seed)
     parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    asked = Asked(chosen, parameters, concurrency)
+    asked = Asked(chosen, parameters, concurrency, turns)
     if against is not None:
         figures, more = _against(against, config, bundle, method, asked)
     else:
@@ -66,10 +78,16 @@ def bench_http(
         **parameters,
         **more,
         "concurrency": concurrency,
+        "turns": turns,
         "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
     }
-    shown = {name: figures[name] for name in figures if name not in {"settings", "methods"}}
-    emit(figures, lambda: [table("Served", ["figure", "value"], _rows(shown))], json)
+    shown = {n: figures[n] for n in figures if n not in {"settings", "methods", "by_turn"}}
+    tables = [table("Served", ["figure", "value"], _rows(shown))]
+    if turns > 1:
+        columns = ["turn", "answers", "ttft_ms_p50", "cached"]
+        rows = [[one[column] for column in columns] for one in figures["by_turn"]]
+        tables.append(table("By turn", columns, rows))
+    emit(figures, lambda: tables, json)
 
 
 def _rows(figures: dict[str, Any], prefix: str = "") -> list[list[Any]]:
@@ -116,7 +134,7 @@ async def _measure(url: str, method: str | None, asked: "Asked") -> dict[str, An
     """Ask a service all prompts and return the figures."""
     import httpx
 
-    from ops.bench.http.report import summarise
+    from ops.bench.http.report import by_turn, summarise
     from ops.bench.http.runs import Questions
     from ops.harness.chat_client import model_name
     from ops.harness.processor_time import per_request_ms, processor_seconds
@@ -131,9 +149,14 @@ async def _measure(url: str, method: str | None, asked: "Asked") -> dict[str, An
         with progress() as bar:
             task = bar.add_task("requests", total=len(asked.prompts))
             before = processor_seconds(url)
-            replies, seconds = await questions.all(asked.concurrency, lambda: bar.advance(task))
+            talks, seconds = await questions.conversations(
+                asked.turns, asked.concurrency, lambda: bar.advance(task)
+            )
+    replies = [reply for talk in talks for reply in talk]
     figures = summarise([reply for reply in replies if reply is not None], seconds)
     spent = processor_seconds(url)
     spent.subtract(before)
-    more = {"processor_ms": per_request_ms(spent, len(asked.prompts))}
+    more: dict[str, Any] = {"processor_ms": per_request_ms(spent, len(replies))}
+    if asked.turns > 1:
+        more["by_turn"] = by_turn(talks, asked.turns)
     return figures | {"errors": replies.count(None)} | more

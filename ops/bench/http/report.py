@@ -30,16 +30,41 @@ class Turn:
 def summarise(replies: Sequence[Reply], seconds: float) -> dict[str, Any]:
     """The figures over all answers; `seconds` is the wall-clock time of the whole run."""
     tokens = sum(reply.output_tokens for reply in replies)
-    first = [r.first_text_seconds * 1e3 for r in replies if r.first_text_seconds is not None]
     overhead = [ms for reply in replies if (ms := overhead_ms(reply)) is not None]
     return {
         "requests": len(replies),
-        "ttft_ms_p50": statistics.median(first) if first else None,
+        "ttft_ms_p50": _median_first_text_ms(replies),
         "overhead_ms_p50": statistics.median(overhead) if overhead else None,
         "tokens_per_s": tokens / seconds,
         "requests_per_s": len(replies) / seconds,
         "methods": dict(Counter(r.headers.get("x-specadapt-method", "unknown") for r in replies)),
     }
+
+
+def by_turn(conversations: Sequence[Sequence[Reply | None]], turns: int) -> list[dict[str, Any]]:
+    """Return the figures of each turn, and of the last one again in a scope of its own.
+
+    cached: the share of their prompts' tokens that replicas found in their prefix caches.
+    """
+    found = []
+    for number in range(turns + 1):
+        replies = [one[number] for one in conversations if len(one) > number]
+        usages = [reply.usage for reply in replies if reply is not None]
+        cached = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
+        found.append(
+            {
+                "turn": str(number + 1) if number < turns else f"{turns}, nothing cached",
+                "answers": len(usages),
+                "ttft_ms_p50": _median_first_text_ms([one for one in replies if one is not None]),
+                "cached": cached / max(1, sum(usage["prompt_tokens"] for usage in usages)),
+            }
+        )
+    return found
+
+
+def _median_first_text_ms(replies: Sequence[Reply]) -> float | None:
+    first = [r.first_text_seconds * 1e3 for r in replies if r.first_text_seconds is not None]
+    return statistics.median(first) if first else None
 
 
 def overhead_ms(reply: Reply) -> float | None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import httpx
 import typer
@@ -13,15 +14,17 @@ from ops.harness.chat_client import Reply, RequestFailedError, stream_chat
 from ops.harness.prompts import Prompt
 
 Tick = Callable[[], None]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a server is asked, and how many requests are in flight."""
+    """What a server is asked, how many requests are in flight, and the turns of a conversation."""
 
     prompts: Sequence[Prompt]
     parameters: dict[str, Any]
     concurrency: int
+    turns: int = 1
 
 
 class Questions:
@@ -36,17 +39,43 @@ class Questions:
 
     async def all(self, concurrency: int, tick: Tick) -> tuple[list[Reply | None], float]:
         """Return every prompt's streamed answer (None if it failed) and the wall-clock seconds."""
+        return await self._each(self.ask, concurrency, tick)
+
+    async def conversations(
+        self, turns: int, concurrency: int, tick: Tick
+    ) -> tuple[list[list[Reply | None]], float]:
+        """Return a conversation about every prompt (`_converse`) and the wall-clock seconds."""
+        return await self._each(partial(self._converse, turns), concurrency, tick)
+
+    async def _each(
+        self, work: Callable[[Prompt], Awaitable[Found]], concurrency: int, tick: Tick
+    ) -> tuple[list[Found], float]:
         places = asyncio.Semaphore(concurrency)
 
-        async def ask(prompt: Prompt) -> Reply | None:
+        async def placed(prompt: Prompt) -> Found:
             async with places:
-                reply = await self.ask(prompt)
+                found = await work(prompt)
             tick()
-            return reply
+            return found
 
         started = time.perf_counter()
-        replies = list(await asyncio.gather(*map(ask, self._prompts)))
-        return replies, time.perf_counter() - started
+        found = list(await asyncio.gather(*map(placed, self._prompts)))
+        return found, time.perf_counter() - started
+
+    async def _converse(self, turns: int, prompt: Prompt) -> list[Reply | None]:
+        """Return the answers to `turns` turns, each of which asks the prompt again, and to the last
+        of several in a scope of its own, where no cached prefix counts; a failure ends them."""
+        asked, replies = prompt, list[Reply | None]()
+        while len(replies) < turns:
+            replies.append(reply := await self.ask(asked))
+            if reply is None:
+                return replies
+            if len(replies) < turns:
+                answer = {"role": "assistant", "content": reply.text}
+                asked = replace(asked, messages=(*asked.messages, answer, prompt.messages[-1]))
+        if turns > 1:
+            replies.append(await self.ask(asked, cache_salt=f"bench http {prompt.id}"))
+        return replies
 
     async def ask(self, prompt: Prompt, **changed: Any) -> Reply | None:
         """Return one streamed answer; print a failure and return None."""

@@ -35,6 +35,19 @@ def test_bench_http_pins_a_method(specadapt, listening, prompts_file):
     assert figures["methods"] == {"ngram": 4}
 
 
+def test_bench_http_reads_less_of_later_turns(specadapt, listening, prompts_file):
+    figures = specadapt.json(
+        *["bench", "http", "--url", listening, "--prompts", prompts_file, "--turns", 3],
+        *["--limit", 2, "--max-tokens", 4, "--method", "naive"],
+    )
+    assert (figures["requests"], figures["errors"], figures["settings"]["turns"]) == (8, 0, 3)
+    turns = figures["by_turn"]
+    assert [one["turn"] for one in turns] == ["1", "2", "3", "3, nothing cached"]
+    assert all(one["answers"] == 2 and one["ttft_ms_p50"] > 0 for one in turns)
+    cached = [one["cached"] for one in turns]
+    assert cached[2] > 0.3 > 0.0 == cached[3]
+
+
 def test_bench_http_counts_errors(specadapt, listening, tmp_path):
     file = tmp_path / "long.jsonl"
     file.write_text('{"id": "long", "prompt": "' + "many words " * 600 + '"}\n')
