@@ -90,6 +90,13 @@ class Experiment:
             "latency_mean_s": float(alone @ weights),
         }
 
+    def shares(self) -> tuple[float, ...]:
+        """Return by method its share of the work if every prompt goes where it costs least."""
+        full = np.stack(list(self.seconds(rows_of(self.world.engine)).values()))
+        cheapest, work = full.argmin(axis=0), self.world.workload.weights * full.min(axis=0)
+        by_method = np.bincount(cheapest, work, len(full))
+        return tuple((by_method / by_method.sum()).tolist())
+
     def capacity(self, fleet: Fleet, policy: str) -> float:
         """Return requests per second with full batches, routed by prompt or of a single method."""
         if not policy.startswith(ONLY):

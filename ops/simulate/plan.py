@@ -63,8 +63,8 @@ def plan(
 ) -> None:
     """Find the cheapest fleet that meets latency objectives, by simulation.
 
-    Tries routing with all methods on every replica, routing with one method per replica, and each
-    method alone.
+    Tries routing with all methods on every replica, routing with one method per replica, in the
+    numbers that the prompts want, and each method alone.
 
     Example: `specadapt plan --traces runs/trace --rate 20 --ttft-slo 1 --tpot-slo 0.05 --price 2.5`
     """
@@ -180,5 +180,9 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
         ["policy", *columns],
         [[one["policy"], *(one[key] for key in columns.values())] for one in figures["plans"]],
     )
+    for one in figures["plans"]:
+        if one["layout"] == "per_method":
+            parts = (f"{count} of {name}" for name, count in one["fleet"].items())
+            yield f"One method per replica: {', '.join(parts)}."
     for costs in settings["costs"]:
         yield f"Step costs: {costs['model']} ({costs['source']})."

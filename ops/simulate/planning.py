@@ -1,5 +1,6 @@
 """Search for the smallest fleet that meets objectives, by simulation."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,9 @@ from ops.simulate.outcomes import Objectives, Outcomes
 from ops.simulate.policies import Fleet
 from ops.simulate.runs import Load, jobs_of, outcomes_of
 from ops.simulate.service import World
+
+MANY = 1000
+"""Replicas by which a replica's capacity is counted."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,14 @@ class Demand:
 class Search:
     """A way to serve: a policy on replicas that host all methods (`shared`) or one each.
 
-    step: the number of replicas is a multiple of it. least: replicas that the rate needs at full
+    shares: see `Fleet`. least: replicas that the rate needs at full
     batches. most: the largest fleet tried. share: of requests that must meet the objectives. unit:
     arrivals [n] with a mean rate of one per second.
     """
 
     policy: str
     shared: bool
-    step: int
+    shares: tuple[float, ...]
     least: int
     most: int
     unit: Floats
@@ -46,19 +50,24 @@ class Search:
 
 
 def searches_of(experiment: Experiment, demand: Demand) -> list[Search]:
-    """Return the searches: routing with all methods or one per replica, and single methods."""
+    """Return the searches: routing with all methods or one per replica, and single methods.
+
+    Replicas of one method each are there in proportion to the work of the prompts that each method
+    answers at the least cost.
+    """
     served = experiment.methods
-    ways = [(ROUTED, True)]
+    ways: list[tuple[str, bool, tuple[float, ...]]] = [(ROUTED, True, ())]
     if len(served) > 1:
-        ways += [(ROUTED, False), *((f"{ONLY}{m}", True) for m in served)]
+        ways += [(ROUTED, False, experiment.shares())]
+        ways += [(f"{ONLY}{m}", True, ()) for m in served]
     searches = []
-    for policy, shared in ways:
-        step = 1 if shared else len(served)
-        each = experiment.capacity(Fleet(step, shared), policy) / step
-        least = max(step, int(demand.rate / each) + 1)
+    for policy, shared, shares in ways:
+        # With many replicas rounding does not matter: fewer never have more capacity each.
+        each = experiment.capacity(Fleet(MANY, shared, shares=shares), policy) / MANY
+        least = int(demand.rate / each) + 1
         searches.append(
             Search(
-                *(policy, shared, step, least, demand.most, demand.unit, demand.rate),
+                *(policy, shared, shares, least, demand.most, demand.unit, demand.rate),
                 *(demand.objectives, demand.share, demand.seed),
             )
         )
@@ -70,18 +79,15 @@ def smallest(world: World, search: Search) -> dict[str, Any] | None:
 
     More replicas are assumed never to do worse.
     """
-    bad, good = search.least // search.step - 1, max(1, -(-search.least // search.step))
+    bad, good = search.least - 1, search.least
     found = _figures(world, search, good)
     while found["good_share"] < search.share:
-        if good * search.step >= search.most:
+        if good >= search.most:
             return None
-        bad, good = good, min(2 * good, search.most // search.step)
+        bad, good = good, min(2 * good, search.most)
         found = _figures(world, search, good)
     while good - bad > 1:
         middle = (good + bad) // 2
-        if middle * search.step < search.least:
-            bad = middle
-            continue
         tried = _figures(world, search, middle)
         if tried["good_share"] < search.share:
             bad = middle
@@ -90,11 +96,16 @@ def smallest(world: World, search: Search) -> dict[str, Any] | None:
     return found
 
 
-def _figures(world: World, search: Search, steps: int) -> dict[str, Any]:
+def _figures(world: World, search: Search, replicas: int) -> dict[str, Any]:
     methods = world.table.methods
-    fleet = Fleet(steps * search.step, search.shared)
+    fleet = Fleet(replicas, search.shared, shares=search.shares)
     prompts = world.workload.drawn(len(search.unit), search.seed)
     load = Load(search.unit / search.rate, prompts)
     jobs = jobs_of(search.policy, fleet, methods, load, search.seed)
     outcomes = Outcomes.together([outcomes_of(world, job) for job in jobs])
-    return {"replicas": fleet.replicas, **outcomes.figures(methods, search.objectives)}
+    hosted = Counter("+".join(names) for names in fleet.layout(methods, search.policy))
+    return {
+        "replicas": fleet.replicas,
+        "fleet": dict(hosted),
+        **outcomes.figures(methods, search.objectives),
+    }

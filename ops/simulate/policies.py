@@ -30,11 +30,13 @@ ROUTING = (ROUTED, STATIC, LEAST_LOADED, RANDOM)
 @dataclass(frozen=True)
 class Fleet:
     """How many replicas there are at first, and whether each hosts every method (`shared`) or one.
-    resources: of the methods, or of the one that hosts all, where replicas come and go."""
+    resources: of the methods, or of the one that hosts all, where replicas come and go. shares: of
+    the replicas, by method, where each hosts one; empty: alike."""
 
     replicas: int
     shared: bool
     resources: tuple[MethodDeployment, ...] = ()
+    shares: tuple[float, ...] = ()
 
     @classmethod
     def configured(cls, config: AppConfig, methods: Sequence[str]) -> "Fleet":
@@ -64,7 +66,7 @@ class Fleet:
 
     def layout(self, methods: Sequence[str], policy: str) -> list[Methods]:
         """The methods of each replica; a single method is on all of them. Raises InputError where
-        there are too few for one per method."""
+        there are too few for one per method and no `shares` are given."""
         if policy.startswith(ONLY):
             return [(policy.removeprefix(ONLY),)] * self.replicas
         if self.shared:
@@ -72,12 +74,25 @@ class Fleet:
         if self.resources:
             least = {one.name: max(1, one.min_replicas) for one in self.resources}
             return [(name,) for name in methods for _ in range(least[name])]
+        if self.shares:
+            return _in_shares(methods, self.shares, self.replicas)
         if self.replicas < len(methods):
             raise InputError(
                 f"--replicas: {self.replicas} are too few for one of each of {len(methods)} "
                 "methods; ask for more, fewer --methods, or layout: shared"
             )
         return [(methods[i % len(methods)],) for i in range(self.replicas)]
+
+
+def _in_shares(methods: Sequence[str], shares: Sequence[float], count: int) -> list[Methods]:
+    """Return `count` replicas of one method each; the next one is always whose lack is largest."""
+    given = dict.fromkeys(methods, 0)
+    layout = list[Methods]()
+    for size in range(1, count + 1):
+        lack = {m: share * size - given[m] for m, share in zip(methods, shares, strict=True)}
+        layout.append((name := max(lack, key=lambda m: lack[m]),))
+        given[name] += 1
+    return layout
 
 
 def policy_of(name: str, table: RoutingTable, config: RouterConfig, seed: int) -> Policy:

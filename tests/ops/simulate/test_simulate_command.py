@@ -127,6 +127,8 @@ def test_layouts():
     assert Fleet(2, shared=True).layout(methods, "routed") == [("a", "b")] * 2
     assert Fleet(2, shared=False).layout(methods, "only_b") == [("b",)] * 2
     assert Fleet(2, shared=False).layout(methods, "pinned_b") == [("a",), ("b",)]
+    mixed = Fleet(5, shared=False, shares=(0.2, 0.8)).layout(methods, "routed")
+    assert mixed == [("b",), ("b",), ("a",), ("b",), ("b",)]
 
 
 def test_the_least_loaded_replica_decides():
