@@ -84,15 +84,15 @@ class Prospect:
     def _places(self, loads: ReplicaLoads) -> "list[_Place]":
         """Return where each method's next request would run among its healthy replicas."""
         roomy = loads.hosts & ((loads.waiting <= 0.0) & (loads.free >= self._slots))
-        counts = np.count_nonzero(roomy, axis=1)
-        among = np.where(counts[:, None] > 0, roomy, loads.hosts)
+        counts = roomy.sum(axis=1)
+        among = roomy if counts.all() else np.where(counts[:, None] > 0, roomy, loads.hosts)
         unread = None if self._held is None else self._prompt_tokens - self._held
         work = loads.work(self._later_tokens, unread=unread)
         best = np.where(among, work, np.inf).argmin(axis=1)
         held = [0.0] * len(best) if self._held is None else self._held[best].tolist()
         # The mean over all of them: the emptiest, which takes the prompt, will soon be like them.
-        means = (roomy @ loads.running / np.maximum(counts, 1)).tolist()
-        places, rooms, usual = [], counts.tolist(), loads.usual.tolist()
+        whole, rooms = (roomy @ loads.running).tolist(), counts.tolist()
+        places, usual = [], loads.usual.tolist()
         for m, (batch, line, _, _, slower, *by_method) in enumerate(loads.of(best)):
             if self._table.methods[m] not in loads.live:
                 places.append(_IDLE)
@@ -101,7 +101,7 @@ class Prospect:
             running = {other: count for other, count in others if count > 0.0}
             slower /= usual[m]
             if rooms[m]:
-                batch = 1.0 + means[m]
+                batch = 1.0 + whole[m] / rooms[m]
                 places.append(_Place(0.0, batch, running, slower=slower, held=held[m]))
             else:
                 batch = max(1.0, batch)

@@ -109,9 +109,9 @@ class ReplicaLoads:
 
         unread [n]: prompt tokens that each replica has to read for the request. None: all alike.
         """
-        running = np.maximum(self.counts.sum(axis=0), 1e-9)
+        running = self.counts.sum(axis=0)
         rows = self.counts[:-1] if method is None else self.counts[method]
-        others = np.where(running > 1e-9, MIXING * (1.0 - rows / running), 0.0)
+        others = MIXING * (running - rows) / np.maximum(running, 1e-9)
         own: Floats | float = tokens
         if unread is not None:
             price = self.reading[:-1, None] if method is None else self.reading[method]
