@@ -208,9 +208,10 @@ class InFlight:
 
     def _pop(self, request_id: str, *, gone: bool) -> None:
         with self._lock:
-            loads, sent = self.present(), self._sent.pop(request_id, None)
-            if sent is None:
+            if request_id not in self._sent:
                 return
+            loads = self.present()
+            sent = self._sent.pop(request_id)
             self._remove(sent)
             self._count(sent, -1)
             if sent.replica is None:

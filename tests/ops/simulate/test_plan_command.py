@@ -1,10 +1,14 @@
 """`specadapt plan`: the smallest fleet within objectives, and bad input."""
 
+from dataclasses import replace
+
 import pytest
 
 from ops.load.arrivals import poisson
+from ops.simulate.experiment import Experiment
 from ops.simulate.outcomes import Objectives
 from ops.simulate.planning import Search, smallest
+from schemas import AppConfig
 from tests.ops.simulate.worlds import Constant, workload_of, world_of
 
 pytestmark = pytest.mark.usefixtures("fitted")
@@ -51,6 +55,17 @@ def test_more_demand_and_tighter_objectives_want_more(small):
 
 def test_what_takes_too_long_alone_is_not_found(small):
     assert smallest(small, search_of(0.1, latency=3.4)) is None
+
+
+def test_methods_have_replicas_by_the_work_that_they_do_best():
+    """Two at a time: the first prompt takes naive 1.5 s, the second one ngram 3."""
+    world = world_of(workload_of((2, 8), (8, 5)), rows=2, costs=Constant(1.0))
+    shares = Experiment(AppConfig(), world, {}, Constant()).shares()
+    assert shares == pytest.approx((1 / 3, 2 / 3))
+    search = replace(search_of(1.0, latency=20.0), policy="routed", shared=False, shares=shares)
+    found = smallest(world, search)
+    assert sum(found["fleet"].values()) == found["replicas"] > 2
+    assert found["fleet"]["ngram"] > found["fleet"]["naive"] > 0
 
 
 @pytest.fixture(scope="module")
