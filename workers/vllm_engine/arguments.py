@@ -56,7 +56,7 @@ def engine_arguments(
     if not shared.shares(specs):
         arguments["speculative_config"] = _own_method(specs[0], bundle)
     else:
-        arguments |= shared.ENGINE_ARGUMENTS | {
+        arguments |= shared.engine_arguments() | {
             "speculative_config": shared.speculative_config(specs, bundle),
             "additional_config": shared.additional_config(specs, bundle, config.datastore),
         }

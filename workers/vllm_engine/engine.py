@@ -38,7 +38,7 @@ from workers.refusal import refused_draft, refused_field
 from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.cached_blocks import SEPARATOR, CacheEvents
-from workers.vllm_engine.environment import process_environment_of
+from workers.vllm_engine.environment import process_environment_of, second_runner
 from workers.vllm_engine.heads import ExchangedHeads, heads_salt
 from workers.vllm_engine.recorder import Recorder
 from workers.vllm_engine.sampling import sampling_params
@@ -83,7 +83,8 @@ class VllmEngine:
         if self._cached is not None:
             self._cached.listen()
         self._loop = _running_loop()
-        self._heads = ExchangedHeads(methods, bundle, self._load_head, config.max_batch, replica)
+        heads = () if second_runner() else methods
+        self._heads = ExchangedHeads(heads, bundle, self._load_head, config.max_batch, replica)
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm
         self._failures: dict[str, int] = {}

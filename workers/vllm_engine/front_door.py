@@ -11,11 +11,15 @@ from workers.bundle import MANIFEST, Bundle, load_bundle
 from workers.methods import VLLM_PREFIX
 from workers.portfolio import ADAPTIVE, method_of, part_of
 from workers.vllm_engine.drafting.portfolio import REQUESTS
-from workers.vllm_engine.environment import preloaded_openmp
+from workers.vllm_engine.environment import (
+    preloaded_openmp,
+    runner_environment,
+    second_runner,
+)
 from workers.vllm_engine.shared import (
-    ENGINE_ARGUMENTS,
     additional_config,
     cache_salt,
+    engine_arguments,
     speculative_config,
 )
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
@@ -33,7 +37,7 @@ REPORTS = (
 """Flags by which answers tell their draft tokens, waiting time and cached tokens."""
 OURS = (
     *("--speculative-config", "-sc", "--spec-method", "--spec-model", "--spec-tokens"),
-    *("--additional-config", "--worker-cls", "--async-scheduling"),
+    *("--additional-config", "--worker-cls", "--scheduler-cls", "--async-scheduling"),
 )
 """Flags of vLLM's that the command sets, and those that would contradict them."""
 
@@ -68,16 +72,18 @@ def serve_command(
         names = ", ".join(models.methods)
         raise ValueError(f"--default-method: {default!r} is not served; methods: {names}")
     requests = {"default": default, "salts": {spec.name: cache_salt(spec) for spec in specs}}
+    classes = engine_arguments()
+    ahead = () if classes.pop("async_scheduling", True) else ("--no-async-scheduling",)
     own = {
-        "--worker-cls": str(ENGINE_ARGUMENTS["worker_cls"]),
+        **{f"--{name.replace('_', '-')}": str(value) for name, value in classes.items()},
         "--speculative-config": json.dumps(speculative_config(specs, models)),
         "--additional-config": json.dumps(additional_config(specs, models) | {REQUESTS: requests}),
         "--middleware": MIDDLEWARE,
     }
     pairs = [part for pair in own.items() for part in pair]
     return ServeCommand(
-        ("serve", *arguments, *REPORTS, *flags, *pairs, "--no-async-scheduling"),
-        {"VLLM_USE_V2_MODEL_RUNNER": "0", **preloaded_openmp()},
+        ("serve", *arguments, *REPORTS, *flags, *pairs, *ahead),
+        {**runner_environment(), **preloaded_openmp()},
     )
 
 
@@ -113,16 +119,22 @@ def _models(model: str, methods: Sequence[str]) -> tuple[_Models, list[str]]:
         elif given:
             raise ValueError(f"--methods: {name} reads no weights: leave {given} out")
         specs.append(spec)
-    learned = ",".join(spec.name for spec in specs if part_of(spec) is not None)
-    adaptive = _named(ADAPTIVE, bundle)
-    options = adaptive.settings.get("drafter", {}) | {"learned": learned}
-    settings = adaptive.settings | {"drafter": options}
-    specs.append(adaptive.model_copy(update={"settings": settings}))
+    if not second_runner():
+        specs.append(_adaptive(specs, bundle))
     arguments = [model]
     if bundle is not None:
         arguments = [str(bundle.part("target")), "--served-model-name", bundle.name]
         arguments += ["--tokenizer", str(tokenizer_folder(bundle))]
     return _Models(model, Path(model), parts, methods={s.name: s for s in specs}), arguments
+
+
+def _adaptive(specs: Sequence[MethodSpec], bundle: Bundle | None) -> MethodSpec:
+    """Return the method that chooses among those with weights."""
+    learned = ",".join(spec.name for spec in specs if part_of(spec) is not None)
+    adaptive = _named(ADAPTIVE, bundle)
+    options = adaptive.settings.get("drafter", {}) | {"learned": learned}
+    settings = adaptive.settings | {"drafter": options}
+    return adaptive.model_copy(update={"settings": settings})
 
 
 def _split(methods: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from vllm.config import SpeculativeConfig, VllmConfig
+from vllm.config import VllmConfig
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
@@ -20,6 +19,7 @@ from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
 from workers.vllm_engine.drafting.attempts import Attempts
 from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 from workers.vllm_engine.drafting.exchange import exchange_weights
+from workers.vllm_engine.drafting.own_config import own_config
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
 from workers.vllm_engine.drafting.step import Step
@@ -86,7 +86,7 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
         if name == portfolio.host:
             drafters[name] = AutoregressiveDrafter(runner.drafter)
         else:
-            drafters[name] = _BESIDE[name](_own_config(runner.vllm_config, options), runner)
+            drafters[name] = _BESIDE[name](own_config(runner.vllm_config, options), runner)
     others = [d for name, d in drafters.items() if name != portfolio.host]
     with_kv = [d for d in others if isinstance(d, AutoregressiveDrafter)]
     _pass_on(runner.drafter, "load_model", others)
@@ -246,29 +246,6 @@ class Drafters:
             return 0
         room = self._runner.max_model_len - step.length(row) - 1
         return max(0, min(drafting.schedule.gamma(len(step.sampled)), room))
-
-
-def _own_config(base: VllmConfig, options: Mapping[str, Any]) -> VllmConfig:
-    """Return vLLM's configuration with this as its only drafter, around the same target."""
-    config = copy.copy(base)
-    config.speculative_config = SpeculativeConfig(
-        **options,
-        target_model_config=base.model_config,
-        target_parallel_config=base.parallel_config,
-    )
-    # A draft model reads one token more of each sequence than the target; vLLM's scheduler
-    # leaves room for it only where it is the engine's own method.
-    extra = config.speculative_config.max_num_new_slots_for_drafting
-    if extra:
-        config.scheduler_config = copy.copy(base.scheduler_config)
-        config.scheduler_config.max_num_batched_tokens += extra * base.scheduler_config.max_num_seqs
-        # The copy shares the registry of layers.
-        config.compilation_config = copy.copy(base.compilation_config)
-        config.compilation_config.compile_ranges_endpoints = [
-            *base.compilation_config.compile_ranges_endpoints,
-            config.scheduler_config.max_num_batched_tokens,
-        ]
-    return config
 
 
 def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from workers.batch_schedule import BatchSchedule
+from workers.methods import METHOD_KEY
 from workers.vllm_engine.drafting.options import Options
 
 KEY = "specadapt"
@@ -80,3 +81,10 @@ class Portfolio:
             if name is not None and name in self.methods:
                 rows.setdefault(self.methods[name].drafter, []).append(row)
         return rows
+
+
+def method_named(extra: Mapping[str, Any] | None) -> str | None:
+    """Return the method that a request's SamplingParams.extra_args name; vLLM's server lets them
+    name anything."""
+    name = (extra or {}).get(METHOD_KEY)
+    return name if isinstance(name, str) else None

@@ -12,8 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from workers.methods import METHOD_KEY
-from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
+from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE, method_named
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -40,11 +39,9 @@ class Step:
     attention: CommonAttentionMetadata
 
     def methods(self) -> list[str | None]:
-        """Return the method that each row's request names; vLLM's server lets it name anything."""
-        named = [
-            self._extra(row).get(METHOD_KEY) for row in range(len(self.runner.input_batch.req_ids))
-        ]
-        return [name if isinstance(name, str) else None for name in named]
+        """Return the method that each row's request names."""
+        rows = range(len(self.runner.input_batch.req_ids))
+        return [method_named(self._extra(row)) for row in rows]
 
     def request(self, row: int) -> str:
         """Return the id of a row's request."""

@@ -17,18 +17,19 @@ class SharedWorker(Worker):
     """The platform's worker, which drafts for each request by the method that it names."""
 
     def init_device(self) -> None:
-        """Create the worker. Raises RuntimeError with vLLM's second model runner, which drafts
-        differently."""
+        """Create the worker, in either model runner. Raises RuntimeError for a configuration that
+        the second one does not share."""
         super().init_device()
-        if self.use_v2_model_runner:
-            raise RuntimeError(
-                "several methods in one vLLM engine need its first model runner: "
-                "set VLLM_USE_V2_MODEL_RUNNER=0"
-            )
         config = self.vllm_config.additional_config
         assert isinstance(config, dict)
         portfolio = Portfolio.from_config(config[KEY])
-        self._drafters = host_portfolio(self.model_runner, portfolio) if portfolio.methods else None
+        self._drafters = None
+        if self.use_v2_model_runner:
+            from workers.vllm_engine.second_runner.speculators import host_second_runner
+
+            host_second_runner(self.model_runner, portfolio)
+        elif portfolio.methods:
+            self._drafters = host_portfolio(self.model_runner, portfolio)
 
     def authors(self, request: str) -> list[str]:
         """Return the drafters of an ended request; see `Drafters.authors`."""
@@ -43,8 +44,10 @@ class SharedWorker(Worker):
         return {} if self._drafters is None else self._drafters.failures
 
     def exchange_head(self, drafter: str, folder: str) -> None:
-        """Load another head into a drafter; see `exchange_weights`."""
-        assert self._drafters is not None
+        """Load another head into a drafter; see `exchange_weights`. Raises RuntimeError in the
+        second model runner."""
+        if self._drafters is None:
+            raise RuntimeError("heads are exchanged in vLLM's first model runner only")
         self._drafters.exchange(drafter, Path(folder))
 
     def compile_or_warm_up_model(self) -> Any:

@@ -1,0 +1,1 @@
+"""Several drafters in vLLM's second model runner (experimental)."""
