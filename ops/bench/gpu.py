@@ -34,6 +34,14 @@ def bench_gpu(
             help="number of prompts to compare with Hugging Face in float32",
         ),
     ] = 8,
+    vllm: Annotated[
+        bool,
+        typer.Option(
+            "--vllm",
+            help="measure vLLM's engines instead: several methods in one, in its first and its "
+            "second model runner, and each method alone",
+        ),
+    ] = False,
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
     max_tokens: flags.MaxTokens = 64,
@@ -51,18 +59,40 @@ def bench_gpu(
     Example: `specadapt bench gpu --bundle bundles/demo --json gpu.json`
     """
     from ops.bench.gpu_runs import Plan, measure
+    from ops.harness.boundary import InputError
     from ops.harness.prompts import select
     from ops.harness.settings import device_of, load_config, resolve, with_baseline
 
-    setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
+    loaded, run, tables = load_config(config), measure, _tables
+    if vllm:
+        from ops.bench.gpu_vllm import default_methods, measure_vllm
+
+        run, tables = measure_vllm, _group_tables
+        methods = methods or default_methods(resolve(loaded, bundle).bundle)
+    setup = with_baseline(resolve(loaded, bundle, methods, dtype, threads))
+    if vllm and any(spec.engine != "vllm" for spec in setup.methods):
+        raise InputError("--vllm: --methods may name vLLM's methods only, such as vllm_ngram")
     device = device_of(setup.engine)
     usual = ON_CUDA if device == "cuda" else ON_CPU
     sizes = usual if batches is None else whole_numbers(batches, "--batches", 1)
     chosen = select(prompts, ids, max(*sizes, exact), seed)
     plan = Plan(setup, chosen, sizes, exact, max_tokens, temperature, seed)
     with progress() as bar:
-        figures = asyncio.run(measure(plan, bar))
-    emit(figures, lambda: _tables(figures, sizes), json)
+        figures = asyncio.run(run(plan, bar))
+    emit(figures, lambda: tables(figures, sizes), json)
+
+
+def _group_tables(figures: dict[str, Any], sizes: Sequence[int]) -> list[Any]:
+    names = [str(size) for size in sizes]
+    rows = []
+    for group, found in figures["groups"].items():
+        if "error" in found:
+            rows.append([group, found["error"], None, *(None for _ in names)])
+        for method, by_batch in found.get("methods", {}).items():
+            exact = found.get("exact", {}).get(method)
+            rows.append([group, method, exact, *(by_batch.get(size) for size in names)])
+    title = f"Tokens a second on {figures['device']}, by requests at once"
+    return [table(title, ["engine", "method", "exact in float32", *names], rows)]
 
 
 def _tables(figures: dict[str, Any], sizes: Sequence[int]) -> list[Any]:

@@ -3,13 +3,14 @@
 import asyncio
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
 from ops.bench.decode.figures import NEAR_TIE_GAP, first_difference
 from ops.bench.decode.huggingface import PLAIN, HuggingFace
@@ -48,26 +49,32 @@ async def measure(plan: Plan, bar: Progress) -> dict[str, Any]:
     names = setup.names
     rounds = 2 * min(plan.exact, len(encoded)) + len(plan.sizes)
     task = bar.add_task("rounds", total=rounds * len(names))
-    exact = await _exactness(plan, bundle, encoded[: plan.exact], bar, task)
-    step_ms, speeds, plain, graphs = await _speeds(plan, setup, bundle, encoded, bar, task)
+    advance = partial(bar.advance, task)
+    exact = await exactness(plan, bundle, encoded[: plan.exact], advance)
+    step_ms, speed, graphs = await speeds(replace(plan, setup=setup), bundle, encoded, advance)
+    plain = await _plain_speed(plan, setup, bundle, encoded)
     return {
         "device": device_name(device_of(setup.engine)),
         "exact": exact,
         "step_ms": step_ms,
-        "methods": speeds,
+        "methods": speed,
         "hf": {HF: {"1": plain}},
         "cuda_graphs": graphs,
-        "settings": {
-            **describe_machine(),
-            "bundle": f"{bundle.name}@{bundle.content_hash}",
-            "dtype": setup.engine.dtype,
-            "threads": setup.engine.threads,
-            "max_tokens": plan.max_tokens,
-            "temperature": plan.temperature,
-            "seed": plan.seed,
-            "skipped_too_long": skipped,
-            "prompts": {"sha256": fingerprint(plan.prompts), "count": len(plan.prompts)},
-        },
+        "settings": settings(plan, setup, bundle) | {"skipped_too_long": skipped},
+    }
+
+
+def settings(plan: Plan, setup: Setup, bundle: Bundle) -> dict[str, Any]:
+    """Describe what was measured, and where."""
+    return {
+        **describe_machine(),
+        "bundle": f"{bundle.name}@{bundle.content_hash}",
+        "dtype": setup.engine.dtype,
+        "threads": setup.engine.threads,
+        "max_tokens": plan.max_tokens,
+        "temperature": plan.temperature,
+        "seed": plan.seed,
+        "prompts": {"sha256": fingerprint(plan.prompts), "count": len(plan.prompts)},
     }
 
 
@@ -76,8 +83,8 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else processor()
 
 
-async def _exactness(
-    plan: Plan, bundle: Bundle, encoded: Sequence[EncodedPrompt], bar: Progress, task: TaskID
+async def exactness(
+    plan: Plan, bundle: Bundle, encoded: Sequence[EncodedPrompt], advance: Callable[..., None]
 ) -> dict[str, float]:
     """Return, by method, the share of greedy float32 answers that equal Hugging Face's.
 
@@ -93,11 +100,11 @@ async def _exactness(
             alone = {}
             for name in setup.names:
                 alone[name] = await _decode(engines, name, item, greedy, f"alone {name}")
-                bar.advance(task)
+                advance()
             together = await asyncio.gather(
                 *(_decode(engines, name, item, greedy, f"mixed {name}") for name in setup.names)
             )
-            bar.advance(task, len(setup.names))
+            advance(len(setup.names))
             for answers in (alone, dict(zip(setup.names, together, strict=True))):
                 for name, answer in answers.items():
                     held[name].append(_same(answer, expected, item, hf))
@@ -111,39 +118,43 @@ def _same(answer: Answer, expected: Sequence[int], item: EncodedPrompt, hf: Peer
     return hf.top_two_gap((*item.token_ids, *expected[:position])) < NEAR_TIE_GAP
 
 
-async def _speeds(
-    plan: Plan,
-    setup: Setup,
-    bundle: Bundle,
-    encoded: Sequence[EncodedPrompt],
-    bar: Progress,
-    task: TaskID,
-) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]], float, int]:
-    """Milliseconds of a step and tokens a second, by method and requests at once; those of Hugging
-    Face's plain generate, one request at a time; and the CUDA graphs that the target ran in."""
+async def speeds(
+    plan: Plan, bundle: Bundle, encoded: Sequence[EncodedPrompt], advance: Callable[..., None]
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]], int]:
+    """Return milliseconds of a step and tokens a second, by method and requests at once, and the
+    CUDA graphs that our own engine's target ran in."""
+    setup = plan.setup
     sampling = SamplingParams(temperature=plan.temperature, max_tokens=plan.max_tokens)
     warm = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
     step_ms: dict[str, dict[str, float]] = {name: {} for name in setup.names}
-    speeds: dict[str, dict[str, float]] = {name: {} for name in setup.names}
+    speed: dict[str, dict[str, float]] = {name: {} for name in setup.names}
     with engines_of(with_room(setup, max(plan.sizes)), bundle, "speed") as engines:
         for size in plan.sizes:
             for name in setup.names:
                 items = [encoded[i % len(encoded)] for i in range(size)]
                 await _batch(engines, name, items, warm, f"warm {name} {size}")
                 answers, seconds = await _batch(engines, name, items, sampling, f"{name} {size}")
-                speeds[name][str(size)] = sum(len(a.token_ids) for a in answers) / seconds
+                speed[name][str(size)] = sum(len(a.token_ids) for a in answers) / seconds
                 step_ms[name][str(size)] = _step_ms(answers)
-                bar.advance(task)
+                advance()
         ours = {id(engine): engine for engine in map(engines.of, setup.names)}
         graphs = sum(e.cuda_graphs for e in ours.values() if isinstance(e, TorchEngine))
+    return step_ms, speed, graphs
+
+
+async def _plain_speed(
+    plan: Plan, setup: Setup, bundle: Bundle, encoded: Sequence[EncodedPrompt]
+) -> float:
+    """Return tokens a second of Hugging Face's plain generate, one request at a time."""
+    sampling = SamplingParams(temperature=plan.temperature, max_tokens=plan.max_tokens)
+    warm = sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
     with closing(_hugging_face(bundle, setup)) as hf:
         runs = [
             await hf.generate(PLAIN, e.token_ids, asked, plan.seed)
             for asked in (warm, sampling)
             for e in encoded[: plan.exact]
         ][-min(plan.exact, len(encoded)) :]
-    plain = sum(len(tokens) for tokens, _ in runs) / sum(seconds for _, seconds in runs)
-    return step_ms, speeds, plain, graphs
+    return sum(len(tokens) for tokens, _ in runs) / sum(seconds for _, seconds in runs)
 
 
 async def _batch(
