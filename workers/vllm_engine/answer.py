@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 from tokenizers import Tokenizer
 from vllm.logprobs import Logprob
-from vllm.outputs import PoolingRequestOutput, RequestOutput
-from vllm.v1.engine.output_processor import RequestOutputCollector
+from vllm.outputs import RequestOutput
 
 from schemas import (
     DecodeChunk,
@@ -32,31 +30,6 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": 
 
 class AnswerError(RuntimeError):
     """vLLM returned something that is not an answer to the request."""
-
-
-class StepCollector(RequestOutputCollector):
-    """Collect each engine step apart. vLLM's collector joins unread steps, but only a step's own
-    tokens tell how many of them were drafted."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._steps: deque[RequestOutput | PoolingRequestOutput | Exception] = deque()
-
-    def put(self, output: RequestOutput | PoolingRequestOutput | Exception) -> None:
-        self._steps.append(output)
-        self.ready.set()
-
-    async def get(self) -> RequestOutput | PoolingRequestOutput:
-        while (output := self.get_nowait()) is None:
-            self.ready.clear()
-            await self.ready.wait()
-        return output
-
-    def get_nowait(self) -> RequestOutput | PoolingRequestOutput | None:
-        output = self._steps.popleft() if self._steps else None
-        if isinstance(output, Exception):
-            raise output
-        return output
 
 
 class Answer:

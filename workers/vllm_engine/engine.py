@@ -14,7 +14,6 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMServerError
 from vllm.inputs import tokens_input
 from vllm.lora.request import LoRARequest
-from vllm.v1.engine import async_llm
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from schemas import (
@@ -35,7 +34,7 @@ from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.specification import GrammarError
 from workers.portfolio import ADAPTIVE
 from workers.refusal import refused_draft, refused_field
-from workers.vllm_engine.answer import Answer, AnswerError, StepCollector
+from workers.vllm_engine.answer import Answer, AnswerError
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.cached_blocks import SEPARATOR, CacheEvents
 from workers.vllm_engine.environment import process_environment_of, second_runner
@@ -43,6 +42,7 @@ from workers.vllm_engine.heads import ExchangedHeads, heads_salt
 from workers.vllm_engine.recorder import Recorder
 from workers.vllm_engine.sampling import sampling_params
 from workers.vllm_engine.shared import cache_salt, shares
+from workers.vllm_engine.step_collector import collect_steps
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +76,7 @@ class VllmEngine:
         self._cached = CacheEvents() if config.prefix_cache else None
         if self._cached is not None:
             arguments.kv_events_config = self._cached.config
-        # Collects every request's outputs; vLLM has no argument for it.
-        async_llm.RequestOutputCollector = StepCollector
+        collect_steps()
         with process_environment_of(config, shared=shares(methods)):
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[partial(Recorder, self._load)])
         if self._cached is not None:
