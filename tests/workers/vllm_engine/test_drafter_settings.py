@@ -44,7 +44,10 @@ def test_public_drafters_get_their_fields(bundle: Bundle, tmp_path: Path) -> Non
         speculative_config(get_method("vllm_dflash"), bundle)
 
 
-def test_layers_for_multi_token_prediction_may_be_a_part(bundle: Bundle, tmp_path: Path) -> None:
+def test_layers_for_multi_token_prediction_may_be_a_part(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "installed", lambda: "0.32.0")
     mtp = get_method("vllm_mtp")
     with pytest.raises(ValueError, match="add a part 'mtp' to the bundle, or leave"):
         versions.require([mtp], bundle)
