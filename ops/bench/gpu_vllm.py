@@ -1,4 +1,4 @@
-"""The runs of `bench gpu --vllm`: our methods in one vLLM engine beside vLLM's own, by runner."""
+"""Measure vLLM engines for `bench gpu --vllm`: several methods in one, and each method alone."""
 
 import os
 import time

@@ -63,8 +63,11 @@ class Questions:
         return found, time.perf_counter() - started
 
     async def _converse(self, turns: int, prompt: Prompt) -> list[Reply | None]:
-        """Return the answers to `turns` turns, each of which asks the prompt again, and to the last
-        of several in a scope of its own, where no cached prefix counts; a failure ends them."""
+        """Ask the prompt `turns` times in one conversation and return the answers.
+
+        Of several turns, the last is asked once more in another scope, where nothing is cached. A
+        failed request ends the conversation; its answer is None.
+        """
         asked, replies = prompt, list[Reply | None]()
         while len(replies) < turns:
             replies.append(reply := await self.ask(asked))

@@ -60,7 +60,7 @@ def test_no_turn_follows_a_refused_one_or_exceeds_the_context():
     assert refused.method[4] == REFUSED
     assert np.isnan(refused.arrived).tolist() == [False] * 5 + [True]
     long = run(talking(50, steps=600), 1, [0.0])
-    assert np.isfinite(long.arrived).sum() == 2, "2,048 tokens, of which 1,000 are for the answer"
+    assert np.isfinite(long.arrived).sum() == 2, "a third turn does not fit into 2,048 tokens"
     assert long.figures(NAIVE, Objectives())["requests"] == 2
 
 
@@ -78,7 +78,7 @@ def test_the_longest_unused_row_is_given_away():
 
 @pytest.mark.parametrize(("seconds", "spoilt"), [(0.0, False), (5.0, True)])
 def test_an_ingress_learns_from_reports_alone_what_the_others_have_sent(seconds, spoilt):
-    """A request a second for replicas of which ten are busy."""
+    """Requests arrive once a second and keep ten of the replicas busy."""
     arrivals = np.arange(200) * 1.0
     workload = workload_of((100, 100))
     world = replace(world_of(workload, rows=1, costs=Constant(0.1)), report_seconds=seconds)
