@@ -35,7 +35,10 @@ class VllmConfig(Settings):
         "replicas with fractions fit one GPU]",
     )
     max_num_batched_tokens: int | None = Field(
-        default=None, ge=1, description="tokens of one step  [default: vLLM's choice]"
+        default=None,
+        ge=1,
+        description="tokens of one step  [default: vLLM's choice on GPUs; on CPUs prefill_chunk "
+        "and every sequence's longest draft]",
     )
     enable_chunked_prefill: bool = True
     enforce_eager: bool = Field(

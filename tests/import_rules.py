@@ -28,7 +28,7 @@ MAY_IMPORT_MODELS = {"router/fit/encoder_export.py"}
 ENGINES_SHARE = {
     *("batch_schedule", "bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
     *("looping", "methods", "portfolio", "refusal", "stream", "text", "token_text", "user_cache"),
-    *("target_sizes", "weight_files", "head_files", "engine_load"),
+    *("target_sizes", "weight_files", "head_files", "engine_load", "cpu_arithmetic"),
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {

@@ -2,7 +2,7 @@
 
 import torch
 
-from workers.torch_engine.models.operators import computes_bfloat16
+from workers.cpu_arithmetic import computes_bfloat16
 
 
 def arithmetic(device: torch.device) -> torch.dtype:

@@ -1,6 +1,6 @@
 """The arguments of vLLM's AsyncLLM for an EngineConfig and methods."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from transformers import AutoConfig
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
+from workers.cpu_arithmetic import computes_bfloat16
 from workers.vllm_engine import shared
 from workers.vllm_engine.batch_schedule import batch_ranges
 from workers.vllm_engine.speculation import needs_gpu, speculative_config
@@ -29,13 +30,13 @@ def engine_arguments(
         raise ValueError(
             f"engine.dtype: {config.dtype} is our own engine's; set engine.vllm.quantization"
         )
-    arguments = {
+    dtype = _dtype(config)
+    arguments: dict[str, Any] = {
         "model": str(bundle.part("target")),
         "tokenizer": str(tokenizer_folder(bundle)),
-        "dtype": "bfloat16" if config.dtype == "auto" else config.dtype,
+        "dtype": dtype,
         "max_model_len": config.max_context,
         "max_num_seqs": config.max_batch,
-        "max_num_batched_tokens": vllm.max_num_batched_tokens,
         "enable_prefix_caching": config.prefix_cache,
         "enable_chunked_prefill": vllm.enable_chunked_prefill,
         "enforce_eager": vllm.enforce_eager,
@@ -62,9 +63,10 @@ def engine_arguments(
         }
     if arguments["speculative_config"] is not None:
         arguments["per_request_spec_decode_metrics"] = "detailed"
+    arguments["max_num_batched_tokens"] = _step_tokens(config, arguments["speculative_config"])
     if vllm.lora is not None:
         arguments |= {"enable_lora": True, "max_lora_rank": vllm.max_lora_rank}
-    return arguments | _kv_cache(bundle, config)
+    return arguments | _kv_cache(bundle, config, dtype)
 
 
 def _own_method(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | None:
@@ -78,14 +80,38 @@ def _on_gpu(config: EngineConfig) -> bool:
     return config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
 
 
-def _kv_cache(bundle: Bundle, config: EngineConfig) -> dict[str, Any]:
+def _dtype(config: EngineConfig) -> str:
+    """Return `engine.dtype`, or for "auto" bfloat16 where it is computed in hardware.
+
+    Without such hardware oneDNN has no kernel, and torch's own is several times slower than
+    float32.
+    """
+    if config.dtype != "auto":
+        return config.dtype
+    return "bfloat16" if _on_gpu(config) or computes_bfloat16() else "float32"
+
+
+def _step_tokens(config: EngineConfig, speculative: Mapping[str, Any] | None) -> int | None:
+    """Return the most tokens of a step; None for vLLM's choice.
+
+    vLLM's choice for CPUs is thousands. A CPU reads them for seconds, in which no running request
+    gets a token, and vLLM's warm-up reads as many for each model.
+    """
+    most = config.vllm.max_num_batched_tokens
+    if most is not None or _on_gpu(config) or not config.vllm.enable_chunked_prefill:
+        return most
+    drafted = 0 if speculative is None else speculative["num_speculative_tokens"]
+    return config.prefill_chunk + config.max_batch * (1 + int(drafted))
+
+
+def _kv_cache(bundle: Bundle, config: EngineConfig, dtype: str) -> dict[str, Any]:
     """Return the KV cache's size: a share of a GPU's memory; on CPUs, which replicas share, as
     many slots as configured."""
     if _on_gpu(config):
         share = config.vllm.gpu_memory_utilization
         return {} if share is None else {"gpu_memory_utilization": share}
     blocks = -(-config.kv_slots // CPU_BLOCK)
-    size = 4 if config.dtype == "float32" else 2
+    size = 4 if dtype == "float32" else 2
     bytes_per_slot = _kv_elements(bundle) * size * CPU_KV_HEADROOM
     return {
         "block_size": CPU_BLOCK,

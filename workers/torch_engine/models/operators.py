@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.cpu_arithmetic import computes_bfloat16
 from workers.torch_engine.models.block_weights import GROUP, is_packed, parts, unpacked
 
 FLOAT16_ERROR = 2.0**-25
@@ -167,12 +168,6 @@ def rms_norm(weight: Tensor, eps: float) -> Operator:
         doubled = torch.cat((weight, weight))
         return partial(_norm_by_layer_norm, weight=doubled, eps=eps)
     return partial(_norm, weight=weight, eps=eps)
-
-
-def computes_bfloat16() -> bool:
-    """Return whether this CPU computes in bfloat16 through oneDNN, if torch has it."""
-    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return supported is not None and bool(supported())
 
 
 def has_amx() -> bool:
