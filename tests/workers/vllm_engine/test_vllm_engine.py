@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 
 import psutil
 import pytest
@@ -14,7 +12,6 @@ from decoding import assert_greedy, decode, hugging_face, request, until
 from schemas import EngineConfig, Grammar, VllmConfig
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError
-from workers.loader import load_engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
@@ -203,53 +200,21 @@ async def test_a_full_waiting_line_refuses(engine, prompts):
     assert all(isinstance(a, EngineBusyError) or a.finish == "length" for a in answers)
 
 
-async def test_a_dead_engine_ends_its_answers_and_says_so(bundle, prompts):
-    """Last, on an engine of its own: its scheduler's process is killed in the middle."""
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    before = set(psutil.Process().children(recursive=True))
-    engine = load_engine(["vllm_ngram"], bundle, CONFIG)
-    mine = set(psutil.Process().children(recursive=True)) - before
-    try:
-        async with contextlib.aclosing(
-            engine.generate(request("vllm_ngram", prompts[0], max_tokens=400, ignore_eos=True))
-        ) as chunks:
-            async for chunk in chunks:
-                if chunk.finish_reason is not None:
-                    break
-                for process in mine:
-                    if process.is_running() and "EngineCore" in process.name():
-                        process.kill()
-        assert chunk.finish_reason == "error"
-        assert "vLLM" in chunk.error
-        assert not engine.load().healthy
-    finally:
-        engine.close()
+async def test_a_dead_engine_ends_its_answers_and_says_so(engine, prompts):
+    """Last: its scheduler's process is killed in the middle of an answer."""
+    started = psutil.Process().children()
+    [scheduler] = [process for process in started if "EngineCore" in process.name()]
+    mine = [scheduler, *scheduler.children(recursive=True)]
+    asked = request(METHOD, prompts[0], max_tokens=400, ignore_eos=True)
+    async with contextlib.aclosing(engine.generate(asked)) as chunks:
+        async for chunk in chunks:
+            if chunk.finish_reason is not None:
+                break
+            if scheduler.is_running():
+                scheduler.kill()
+    assert chunk.finish_reason == "error"
+    assert "vLLM" in chunk.error
+    assert not engine.load().healthy
+    engine.close()
     _, alive = psutil.wait_procs(mine, timeout=DEADLINE)
-    assert not alive
-
-
-LOADS = """
-import sys, time
-sys.path[:0] = {path!r}
-from test_vllm_engine import CONFIG
-from workers.bundle import load_bundle
-from workers.loader import load_engine
-if __name__ == "__main__":
-    engine = load_engine(["vllm_naive"], load_bundle({bundle!r}), CONFIG)
-    print("loaded", flush=True)
-    time.sleep({deadline})
-"""
-
-
-async def test_the_engines_processes_end_with_a_replica_that_is_killed(bundle, tmp_path):
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    script = tmp_path / "replica.py"
-    script.write_text(LOADS.format(path=sys.path, bundle=str(bundle.path), deadline=2 * DEADLINE))
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as replica:
-        said = iter(replica.stdout.readline, "")
-        assert any(line == "loaded\n" for line in said), "the engine has not loaded"
-        children = psutil.Process(replica.pid).children(recursive=True)
-        replica.kill()
-    assert len(children) >= 2
-    _, alive = psutil.wait_procs(children, timeout=DEADLINE)
     assert not alive
