@@ -27,9 +27,13 @@ class FaultyReplica(MethodReplica):
         """Slow a method down by so many more target forwards a step; 0 restores its speed."""
         self._faults.add_target_forwards(method, extra)
 
-    async def set_replay_factor(self, method: str, factor: float) -> None:
-        """Multiply every recorded second of a replayed method by `factor`."""
-        self._faults.scale_replay(method, factor)
+    async def set_replay_factor(
+        self, method: str, factor: float, replica: str | None = None
+    ) -> None:
+        """Multiply every recorded second of a replayed method by `factor`. replica: if given, on
+        that replica alone."""
+        if replica in (None, self._replica):
+            self._faults.scale_replay(method, factor)
 
     async def poison(self) -> None:
         """Make the target compute NaN from now on."""
