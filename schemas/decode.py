@@ -189,6 +189,12 @@ class DecodeRequest(Schema):
         default="", description="prefixes and past answers are shared within one scope only"
     )
 
+    adapter: str | None = Field(
+        default=None,
+        description="the LoRA adapter of the target that answers, by its configured name; requests "
+        "of different adapters have different scopes",
+    )
+
     @model_validator(mode="after")
     def _goes_on(self) -> Self:
         if len(self.answered_token_ids) >= self.sampling.max_tokens:

@@ -1,12 +1,25 @@
 """Settings of vLLM's engine beyond those of every engine, and of vLLM servers."""
 
+import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from schemas.base import Settings
+
+
+def _plain(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise ValueError(
+            f"{name!r} is no adapter's name: use up to 64 letters, digits, dots, hyphens and _"
+        )
+    return name
+
+
+AdapterName = Annotated[str, AfterValidator(_plain)]
+"""Stands in a model's name, between colons."""
 
 
 class VllmConfig(Settings):
@@ -44,10 +57,11 @@ class VllmConfig(Settings):
     enforce_eager: bool = Field(
         default=False, description="no torch.compile and CUDA graphs: loads faster, steps slower"
     )
-    lora: Path | None = Field(
-        default=None, description="an adapter of the target that every request uses"
+    lora_adapters: dict[AdapterName, Path] = Field(
+        default={},
+        description="LoRA adapters of the target, in PEFT's format; `model: BUNDLE:NAME` in a "
+        "request chooses one",
     )
-    max_lora_rank: int = Field(default=16, ge=1)
     trust_remote_code: bool = False
 
 

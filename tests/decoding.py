@@ -63,17 +63,19 @@ def request(
     answered: Sequence[int] = (),
     predicted: Sequence[int] = (),
     scope: str = "",
+    adapter: str | None = None,
     **sampling: Any,
 ) -> DecodeRequest:
     """Return a request. `answered` is the beginning of an answer that another engine gave."""
     return DecodeRequest(
-        request_id=f"{method}-{id(prompt)}",
+        request_id=f"{method}-{adapter}-{id(prompt)}",
         method=method,
         prompt_token_ids=tuple(prompt),
         answered_token_ids=tuple(answered),
         predicted_token_ids=tuple(predicted),
         sampling=SamplingParams(**sampling),
         scope=scope,
+        adapter=adapter,
     )
 
 

@@ -53,13 +53,15 @@ class Answering:
             slo=slo_of(request.headers),
             spend=caller.spend,
             found=caller.found,
-            scope=f"{caller.scope} {asked.cache_scope}".strip(),
             teaches=teaches,
             owner=caller.owner if trains else None,
         )
         read = sum(len(prompt.token_ids) for prompt in prompts)
         caller.read(read)
-        asking = [self._answerer.answers(of_caller(prompt)) for prompt in prompts]
+        asking = [
+            self._answerer.answers(of_caller(prompt, scope=caller.scope_of(prompt.scope)))
+            for prompt in prompts
+        ]
         try:
             return await all_or_none(asking, _close)
         except ApiError as error:

@@ -150,10 +150,10 @@ class GenerationRequest(StructuredRequest, ABC):
         """Return the highest priority that the request may have, whatever its key's."""
         return "low" if self.priority > 0 or self.service_tier == "flex" else "high"
 
-    @property
-    def cache_scope(self) -> str:
-        """Return the scope of the request within its caller's; empty for the caller's own."""
-        scopes = (self.prompt_cache_key, self.cache_salt)
+    def cache_scope(self, adapter: str | None) -> str:
+        """Return the scope of the request within its caller's; empty for the caller's own. Each
+        adapter has its own."""
+        scopes = (self.prompt_cache_key, self.cache_salt, adapter)
         if not any(scopes):
             return ""
         return hashlib.sha256(json.dumps(scopes).encode()).hexdigest()

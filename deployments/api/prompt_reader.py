@@ -14,6 +14,7 @@ from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Token
 from deployments.api.tools.family import ToolFamily, identity
 from deployments.artifacts import context_length, read_template
 from deployments.errors import ApiError, invalid
+from deployments.request.model_names import Chosen, ModelNames
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
 from schemas.http import HttpConfig
@@ -45,8 +46,8 @@ class PromptReader:
         engine: EngineConfig,
         http: HttpConfig = _DEFAULTS,
     ) -> None:
-        self.bundle_name = bundle.name
-        self.methods = tuple(methods)
+        self.names = ModelNames(bundle.name, methods, engine.vllm.lora_adapters)
+        self._methods = tuple(methods)
         self.sampling_defaults = bundle.sampling.model_dump(exclude_none=True)
         self._context_length = context_length(bundle, engine)
         self._tokenizer = bundle.tokenizer()
@@ -65,15 +66,10 @@ class PromptReader:
         self.tools = ToolFamily(self._tokenizer, http)
         self._thinking = Thinking(self._tokenizer)
 
-    @property
-    def models(self) -> list[str]:
-        """Return the names that a request may give as its model."""
-        return [self.bundle_name, *(f"{self.bundle_name}:{m}" for m in self.methods)]
-
     async def chat(self, request: ChatRequest) -> Prompt:
         """Return the prompt of a conversation. Raises ApiError for an unknown model or if it does
         not fit."""
-        pinned = self._pinned_by(request)
+        chosen = self._chosen_by(request)
         await self._check_fields(request)
         messages, offer = plain_messages(request.messages), request.offer
         ids = await self._chat_ids(messages, request)
@@ -92,7 +88,9 @@ class PromptReader:
             messages=identity(messages),
             repeated=lambda text: repeated(reasoning.content(text) if reasoning else text),
             reasoning=reasoning,
-            pinned=pinned,
+            pinned=chosen.method,
+            adapter=chosen.adapter,
+            scope=request.cache_scope(chosen.adapter),
             whole=not request.stream,
             open_ended=request.open_ended,
             max_draft_tokens=request.speculation.most,
@@ -105,17 +103,17 @@ class PromptReader:
         Raises ApiError for an unknown model, unknown token ids, or a prompt that is empty or does
         not fit.
         """
-        pinned = self._pinned_by(request)
+        chosen = self._chosen_by(request)
         await self._check_fields(request)
         return [
-            await self._continued(given, field, request, pinned)
+            await self._continued(given, field, request, chosen)
             for field, given in request.prompts().items()
         ]
 
     async def explained(self, request: ExplainRequest) -> Prompt:
         """Return the prompt of a routing question."""
         chat = ChatRequest(
-            model=request.model or self.bundle_name,
+            model=request.model or self.names.bundle,
             messages=request.chat_messages(),
             temperature=request.temperature,
             max_tokens=request.max_tokens,
@@ -125,7 +123,7 @@ class PromptReader:
     async def tokenised(self, request: TokenizeRequest) -> Tokens:
         """Return the tokens of a text or of messages. Raises ApiError for an unknown model, and for
         a text that is certainly longer than any context."""
-        self.pinned(request.model or self.bundle_name)
+        self.names.chosen(request.model or self.names.bundle)
         if request.prompt is None:
             ids = await self._chat_ids(plain_messages(request.messages), request)
         else:
@@ -143,39 +141,25 @@ class PromptReader:
     async def text(self, request: DetokenizeRequest) -> str:
         """Return the text of tokens, special ones included. Raises ApiError for an unknown model or
         token, and for more tokens than the context has."""
-        self.pinned(request.model or self.bundle_name)
+        self.names.chosen(request.model or self.names.bundle)
         request.check(self._context_length)
         self._check_ids(request.tokens, "tokens")
         return await self._in_thread(lambda: str(self._threads_tokenizer.decode(request.tokens)))
 
-    def pinned(self, model: str) -> str | None:
-        """Return the method that `<bundle>:<method>` pins, None for the bundle itself.
-
-        Raises ApiError 404 `model_not_found` for any other name.
-        """
-        if model not in self.models:
-            raise ApiError(
-                404,
-                f"the model {model!r} does not exist; available models: {', '.join(self.models)}",
-                param="model",
-                code="model_not_found",
-            )
-        return model.removeprefix(self.bundle_name).removeprefix(":") or None
-
-    def _pinned_by(self, request: GenerationRequest) -> str | None:
-        """Return the method that a request names. Raises ApiError for an unknown one, and if it
-        names two."""
-        pinned, named = self.pinned(request.model), request.speculation.method
-        if named is None or named == pinned:
-            return pinned
-        if named not in self.methods or pinned is not None:
-            why = f"the model is {request.model!r}" if pinned else "not served"
-            available = f"available: {', '.join(self.methods)}"
+    def _chosen_by(self, request: GenerationRequest) -> Chosen:
+        """Return the adapter and the method that a request names. Raises ApiError for unknown ones,
+        and if it names two methods."""
+        chosen, named = self.names.chosen(request.model), request.speculation.method
+        if named is None or named == chosen.method:
+            return chosen
+        if named not in self._methods or chosen.method is not None:
+            why = f"the model is {request.model!r}" if chosen.method else "not served"
+            available = f"available: {', '.join(self._methods)}"
             raise invalid("speculation.method", f"{named!r}: {why}; {available}")
-        return named
+        return chosen._replace(method=named)
 
     async def _continued(
-        self, given: str | list[int], field: str, request: CompletionRequest, pinned: str | None
+        self, given: str | list[int], field: str, request: CompletionRequest, chosen: Chosen
     ) -> Prompt:
         if isinstance(given, str):
             size = len(given.encode())
@@ -193,7 +177,9 @@ class PromptReader:
             text=text[:EMBEDDED_CHARACTERS],
             sampling=request.sampling(len(ids), self._context_length, field),
             choices=request.n,
-            pinned=pinned,
+            pinned=chosen.method,
+            adapter=chosen.adapter,
+            scope=request.cache_scope(chosen.adapter),
             whole=not request.stream,
             echoed=text if request.echo else "",
             silent=request.max_tokens == 0,

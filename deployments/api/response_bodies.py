@@ -249,6 +249,7 @@ class Model(Body):
     object: Literal["model"]
     created: int
     owned_by: str
+    parent: str | None
 
 
 class ModelList(Body):

@@ -137,12 +137,10 @@ class HttpApi:
         return _sent(Detokenized(prompt=await self._reader.text(asked)))
 
     async def models(self) -> Response:
-        names = [*self._reader.models, *self._embeddings.models]
+        names = [*self._reader.names.listed, *self._embeddings.models]
         return _sent(ModelList(object="list", data=[self._model(name) for name in names]))
 
     async def model(self, name: str) -> Response:
-        if name not in self._embeddings.models:
-            self._reader.pinned(name)
         return _sent(self._model(name))
 
     async def routing(self) -> Response:
@@ -173,7 +171,8 @@ class HttpApi:
         self._check_answers(asked.model)
         caller = caller_of(request)
         slo = slo_of(request.headers)
-        prompt = replace(await self._reader.explained(asked), scope=caller.scope, slo=slo)
+        prompt = await self._reader.explained(asked)
+        prompt = replace(prompt, scope=caller.scope_of(prompt.scope), slo=slo)
         caller.read(len(prompt.token_ids))
         decision, vector = await self._answerer.route(prompt, explore=False)
         return JSONResponse(explanation(decision, prompt, vector, self._state.table))
@@ -216,7 +215,7 @@ class HttpApi:
             raise ApiError(
                 404,
                 f"the model {model!r} only embeds texts: use /v1/embeddings, or one of the models "
-                f"{', '.join(self._reader.models)}",
+                f"{', '.join(self._reader.names.listed)}",
                 param="model",
                 code="model_not_found",
             )
@@ -233,7 +232,14 @@ class HttpApi:
         return await read_body(request, self.config.http.max_body_bytes)
 
     def _model(self, name: str) -> Model:
-        return Model(id=name, object="model", created=self._created, owned_by="specadapt")
+        embeds = name in self._embeddings.models
+        return Model(
+            id=name,
+            object="model",
+            created=self._created,
+            owned_by="specadapt",
+            parent=None if embeds else self._reader.names.parent(name),
+        )
 
     async def _api_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)

@@ -56,6 +56,10 @@ class Caller:
             return f"tenant {self.tenant}"
         return "" if self.name is None else f"key {self.name}"
 
+    def scope_of(self, own: str) -> str:
+        """Return a request's scope. own: within the caller's."""
+        return f"{self.scope} {own}".strip()
+
     @property
     def tokens(self) -> int:
         """Return the tokens that count towards limits."""

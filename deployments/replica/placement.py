@@ -7,8 +7,9 @@ from typing import Any
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from workers.bundle import Bundle
 from workers.portfolio import grows, part_of
+from workers.vllm_engine.adapter_files import check_adapters
 from workers.vllm_engine.environment import process_environment
-from workers.vllm_engine.versions import require
+from workers.vllm_engine.versions import SHARED, require, require_release
 
 MEMORY_SHARE = 0.9
 """Of a GPU that a replica has for itself, vLLM's own default: the rest is for what it does not
@@ -110,6 +111,9 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle, engine: EngineC
             bundle.part(part)
     if _in_vllm(specs, engine):
         require(specs, bundle)
+        if engine.vllm.lora_adapters:
+            require_release("engine.vllm.lora_adapters", SHARED)
+    check_adapters(engine, specs)
 
 
 def thread_environment(count: int, alone: bool = False) -> dict[str, str]:

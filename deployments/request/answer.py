@@ -278,7 +278,7 @@ class Answerer:
         if self._keep_sample is None or prompt.owner is None or answer.stats is None:
             return
         # A head learns what the target itself says.
-        if prompt.sampling.biased:
+        if prompt.sampling.biased or prompt.adapter is not None:
             return
         # Look-ups draft a loop's repeats; a head would only unlearn what else it knows.
         finished = answer.stats.finish_reason in ("stop", "length") and not answer.stats.looping

@@ -119,4 +119,5 @@ class Attempts:
             open_ended=self._prompt.open_ended,
             max_draft_tokens=self._prompt.max_draft_tokens,
             scope=self._prompt.scope,
+            adapter=self._prompt.adapter,
         )

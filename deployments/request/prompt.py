@@ -23,7 +23,7 @@ class Prompt:
     deadline_seconds: for all of them; None for no deadline. echoed: text that begins each answer.
     silent: the prompt is only read, and the token that the engine emits is dropped. spend: called
     with the number of output tokens as they arrive. found: called with the prompt tokens found in
-    a prefix cache. scope: as in DecodeRequest. teaches: whether its vector may be kept.
+    a prefix cache. adapter, scope: as in DecodeRequest. teaches: whether its vector may be kept.
     owner: as in Sample; None: drafters must not be trained on it. open_ended: whether
     `sampling.max_tokens` is only what the context has left. expected_tokens, max_draft_tokens,
     predicted_token_ids: as in DecodeRequest. slo: how fast the answer has to be. reasoning: where
@@ -36,6 +36,7 @@ class Prompt:
     messages: tuple[Mapping[str, str], ...] = ()
     repeated: Callable[[str], str] = str
     pinned: str | None = None
+    adapter: str | None = None
     whole: bool = False
     choices: int = 1
     deadline_seconds: float | None = None

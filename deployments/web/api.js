@@ -36,7 +36,7 @@ function posted(path, body, signal) {
 }
 
 export async function models() {
-  return (await (await asked("v1/models")).json()).data.map(({ id }) => id);
+  return (await (await asked("v1/models")).json()).data;
 }
 
 export async function routing() {

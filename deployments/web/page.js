@@ -29,14 +29,14 @@ async function start() {
   window.addEventListener("hashchange", show);
   show();
   try {
-    const names = await models();
-    pinned.push(...names.filter((name) => name.includes(":")));
+    const [bundle, ...others] = await models();
+    $("model").append(new Option("best for each prompt", bundle.id));
     // The encoder is listed too, for embeddings only.
-    for (const name of [names[0], ...pinned]) {
-      const label = pinned.includes(name) ? `only ${name.split(":")[1]}` : "best for each prompt";
-      $("model").append(new Option(label, name));
+    for (const { id, parent } of others.filter((model) => model.id.includes(":"))) {
+      $("model").append(new Option(`${parent ? "adapter" : "only"} ${id.split(":")[1]}`, id));
+      if (!parent) pinned.push(id);
     }
-    $("note").hidden = !["demo", "smollm2"].includes(names[0]);
+    $("note").hidden = !["demo", "smollm2"].includes(bundle.id);
   } catch (error) {
     $("log").append(element("div", "facts error", error.message));
     say(`Error: ${error.message}`);

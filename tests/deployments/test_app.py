@@ -133,6 +133,8 @@ def test_artifacts_that_are_not_there_are_named(config, tmp_path):
         build(changed(config, bundle=tmp_path))
     with pytest.raises(ConfigError, match=r"routing\.json"):
         build(changed(config, router={"routing": tmp_path}))
+    with pytest.raises(ConfigError, match=r"engine\.vllm\.lora_adapters\.law: .*config\.json"):
+        build(changed(config, engine={"vllm": {"lora_adapters": {"law": tmp_path}}}))
 
 
 def test_a_method_the_table_does_not_know_is_named(config):
@@ -152,7 +154,9 @@ def test_paths_are_made_absolute_and_uris_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "bundle.json").write_text('{"name": "b", "parts": {}}')
-    made = resolved(AppConfig(bundle="b", router={"routing": "r"}))
+    engine = {"vllm": {"lora_adapters": {"law": "adapters/law"}}}
+    made = resolved(AppConfig(bundle="b", router={"routing": "r"}, engine=engine))
+    assert made.engine.vllm.lora_adapters == {"law": tmp_path / "adapters" / "law"}
     assert made.bundle == tmp_path / "b"
     assert [method.name for method in made.methods] == ["naive", "ngram"]
     assert made.router.routing == tmp_path / "r"

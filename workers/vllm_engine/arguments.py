@@ -10,6 +10,7 @@ from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.cpu_arithmetic import computes_bfloat16
 from workers.vllm_engine import shared
+from workers.vllm_engine.adapter_files import lora_arguments
 from workers.vllm_engine.batch_schedule import batch_ranges
 from workers.vllm_engine.speculation import needs_gpu, speculative_config
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
@@ -64,8 +65,7 @@ def engine_arguments(
     if arguments["speculative_config"] is not None:
         arguments["per_request_spec_decode_metrics"] = "detailed"
     arguments["max_num_batched_tokens"] = _step_tokens(config, arguments["speculative_config"])
-    if vllm.lora is not None:
-        arguments |= {"enable_lora": True, "max_lora_rank": vllm.max_lora_rank}
+    arguments |= lora_arguments(vllm.lora_adapters)
     return arguments | _kv_cache(bundle, config, dtype)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMServerError
 from vllm.inputs import tokens_input
-from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from schemas import (
@@ -34,6 +33,7 @@ from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.specification import GrammarError
 from workers.portfolio import ADAPTIVE
 from workers.refusal import refused_draft, refused_field
+from workers.vllm_engine.adapters import Adapters
 from workers.vllm_engine.answer import Answer, AnswerError
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.cached_blocks import SEPARATOR, CacheEvents
@@ -70,8 +70,6 @@ class VllmEngine:
         self._tokenizer = bundle.backend_tokenizer()
         self._eos = end_tokens(bundle)
         self._bundle, self._load = bundle, EngineLoad()
-        lora = config.vllm.lora
-        self._lora = None if lora is None else LoRARequest(lora.name, 1, str(lora))
         arguments = AsyncEngineArgs(**engine_arguments(methods, bundle, config))
         self._cached = CacheEvents() if config.prefix_cache else None
         if self._cached is not None:
@@ -84,6 +82,7 @@ class VllmEngine:
         self._loop = _running_loop()
         heads = () if second_runner() else methods
         self._heads = ExchangedHeads(heads, bundle, self._load_head, config.max_batch, replica)
+        self._adapters = Adapters(config.vllm.lora_adapters, llm.add_lora)
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm
         self._failures: dict[str, int] = {}
@@ -108,15 +107,14 @@ class VllmEngine:
         answer = Answer(request, self._tokenizer, self._eos, self._load)
         self._load.begin(answer)
         try:
+            adapter = await self._adapters.request(request.adapter)
             heads = await self._heads.begin(request.method)
             answer.head_versions = partial(self._heads.drafted, heads)
             drafter = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
             apart = " ".join(filter(None, (drafter, heads_salt(heads))))
             salt = f"{request.scope}{SEPARATOR}{apart}" if request.scope or apart else None
             prompt = tokens_input(list(request.known_token_ids), cache_salt=salt)
-            outputs = self._llm.generate(
-                prompt, params, request.request_id, lora_request=self._lora
-            )
+            outputs = self._llm.generate(prompt, params, request.request_id, lora_request=adapter)
             async with aclosing(outputs):
                 async for output in outputs:
                     chunk = answer.step(output)

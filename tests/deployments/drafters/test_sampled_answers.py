@@ -110,6 +110,7 @@ async def test_an_answer_of_two_methods_is_whole(ingress, kept):
 async def test_what_no_head_should_learn_is_left_out(ingress, kept):
     await spoken(await answered(ingress, prompt()))
     await spoken(await answered(ingress, prompt(owner="", silent=True)))
+    await spoken(await answered(ingress, prompt(owner="", adapter="law")))
     abandoned = await answered(ingress, prompt(owner=""))
     await abandoned.close()
     ingress.streams["draft_verify"] = loops(ingress.streams["draft_verify"])

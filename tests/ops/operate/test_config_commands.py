@@ -96,7 +96,7 @@ def test_a_field_is_not_written_as_yes_or_no(specadapt, write, fields):
         ({"methods": [{"name": False}]}, "methods.0.name: expected a number or text"),
         ({"router": {"weights": {"naive": True}}}, "router.weights: expected a number"),
         ({"router": {"half_life": float("inf")}}, "router.half_life: Input should be a finite"),
-        ({"engine": {"vllm": {"max_lora_rank": True}}}, "engine.vllm.max_lora_rank: expected"),
+        ({"engine": {"vllm": {"kv_cache_dtype": True}}}, "engine.vllm.kv_cache_dtype: expected"),
     ):
         assert said in specadapt.refusal("config", "validate", write(fields | change))
 

@@ -40,7 +40,7 @@ async def post(path, **content):
 
 def test_a_request_without_a_method_has_the_default_and_its_salt():
     body = asked({"prompt": "é", "vllm_xargs": None, "n": 2})
-    assert body.pop("vllm_xargs") == {"specadapt_method": "adaptive", "specadapt_scope": ""}
+    assert body.pop("vllm_xargs").pop("specadapt_method") == "adaptive"
     assert body.pop("cache_salt")
     assert body == {"prompt": "é", "n": 2}
 
@@ -57,8 +57,13 @@ def test_methods_without_kv_share_a_tenants_cache_and_others_have_their_own():
     salts += [salt("naive", tenant) for tenant in ("eagle3", "adaptive")]
     assert len(set(salts)) == 10
     assert all(len(one) <= 128 for one in salts), "vLLM takes no longer one"
-    body = asked({"cache_salt": "a"})
-    assert body["vllm_xargs"]["specadapt_scope"] == "a", "past answers are the tenant's own"
+
+
+def test_past_answers_are_a_tenants_own_and_an_adapters():
+    wishes = ({}, {"cache_salt": "a"}, {"model": "law"}, {"model": "law", "cache_salt": "a"})
+    scopes = [asked(one)["vllm_xargs"]["specadapt_scope"] for one in (*wishes, *wishes)]
+    assert scopes[:4] == scopes[4:]
+    assert len(set(scopes)) == 4
 
 
 @pytest.mark.parametrize("method", ["magic", ["eagle3"], 1, None, {}])
