@@ -1,6 +1,7 @@
 """`specadapt bench http`: latency and throughput of the served system."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,8 @@ from ops.harness import flags
 from ops.harness.output import cell, emit, progress, table
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from ops.bench.http.runs import Asked
 
 
@@ -23,12 +26,12 @@ def bench_http(
         str | None, typer.Option("--method", metavar="M", help="method to pin  [default: routed]")
     ] = None,
     against: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--against",
             metavar="COMMAND",
-            help="command that starts another server to compare with; `vllm serve` alone gets "
-            "the service's own arguments",
+            help="command that starts another server to compare with, once for each server; "
+            "`vllm serve` alone gets the service's own arguments",
         ),
     ] = None,
     prompts: flags.Prompts = None,
@@ -52,8 +55,8 @@ def bench_http(
 ) -> None:
     """Measure latency and throughput of the service from the client's side.
 
-    With --against, the service has one method (--method, or the first configured one), and it and
-    the other server answer the same prompts in turns.
+    With --against, the service and the other servers answer the same prompts in turns. With
+    --method it then has that method alone.
 
     Example: `specadapt bench http --limit 40 --concurrency 8`
     """
@@ -62,14 +65,14 @@ def bench_http(
     from ops.harness.machine import describe_machine
     from ops.harness.prompts import fingerprint, select
 
-    if against is not None and url is not None:
+    if against and url is not None:
         raise InputError("--against starts the service itself; leave out --url")
-    if against is not None and turns > 1:
+    if against and turns > 1:
         raise InputError("--turns: --against compares single turns; leave out one of the two")
     chosen = select(prompts, ids, limit, seed)
     parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     asked = Asked(chosen, parameters, concurrency, turns)
-    if against is not None:
+    if against:
         figures, more = _against(against, config, bundle, method, asked)
     else:
         figures, more = _served(url, config, bundle, method, asked)
@@ -81,13 +84,20 @@ def bench_http(
         "turns": turns,
         "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
     }
-    shown = {n: figures[n] for n in figures if n not in {"settings", "methods", "by_turn"}}
-    tables = [table("Served", ["figure", "value"], _rows(shown))]
-    if turns > 1:
+    emit(figures, lambda: _tables(figures), json)
+
+
+def _tables(figures: dict[str, Any]) -> Iterator["Group"]:
+    own = {"settings", "methods", "by_turn", "against"}
+    shown = {name: figures[name] for name in figures if name not in own}
+    yield table("Served", ["figure", "value"], _rows(shown))
+    for other in figures.get("against", ()):
+        rows = _rows({name: other[name] for name in other if name != "command"})
+        yield table(f"Against {other['command']}", ["figure", "value"], rows)
+    if "by_turn" in figures:
         columns = ["turn", "answers", "ttft_ms_p50", "cached"]
         rows = [[one[column] for column in columns] for one in figures["by_turn"]]
-        tables.append(table("By turn", columns, rows))
-    emit(figures, lambda: tables, json)
+        yield table("By turn", columns, rows)
 
 
 def _rows(figures: dict[str, Any], prefix: str = "") -> list[list[Any]]:
@@ -102,18 +112,22 @@ def _rows(figures: dict[str, Any], prefix: str = "") -> list[list[Any]]:
 
 
 def _against(
-    command: str, config: Path | None, bundle: Path | None, method: str | None, asked: "Asked"
+    commands: Sequence[str],
+    config: Path | None,
+    bundle: Path | None,
+    method: str | None,
+    asked: "Asked",
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of two servers that take turns, and the settings of ours."""
+    """Return the figures of servers that take turns, and the settings of ours."""
     from ops.bench.http.against import compare
     from ops.bench.http.other_server import split_command
     from ops.harness.settings import load_config, resolve, with_places
 
     settings = load_config(config)
-    name = method or settings.methods[0].name
-    setup = with_places(resolve(settings, bundle, name), asked.concurrency)
-    figures = compare(settings, setup, split_command(command), asked)
-    return figures, {"method": name, "engine": setup.engine.model_dump(mode="json")}
+    setup = with_places(resolve(settings, bundle, method), asked.concurrency)
+    figures = compare(settings, setup, [split_command(command) for command in commands], asked)
+    served = {"method": method or "routed", "engine": setup.engine.model_dump(mode="json")}
+    return figures, served
 
 
 def _served(

@@ -78,8 +78,9 @@ def overhead_ms(reply: Reply) -> float | None:
 
 
 def against(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str, Any]:
-    """The other server's figures, and ours over them; the interval is a 95% percentile interval of
-    a bootstrap over rounds. `same_answers`: share of prompts with the same text from both."""
+    """Return another server's figures, and ours over them as `ratio`; the interval is a 95%
+    percentile interval of a bootstrap over rounds. `same_answers`: share of prompts with the same
+    text from both."""
     rates = [_rate([(t.tokens, t.seconds) for t in turns]) for turns in (ours, theirs)]
     first = [statistics.median(_first_text_ms(turns)) for turns in (ours, theirs)]
     drawn = [_rate_ratio(ours, theirs, rounds) for rounds in _draws(len(ours), seed)]
@@ -90,18 +91,15 @@ def against(ours: Sequence[Turn], theirs: Sequence[Turn], seed: int) -> dict[str
         if a is not None and b is not None
     ]
     return {
-        "against": {
-            "tokens_per_s": rates[1],
-            "ttft_ms_p50": first[1],
-            "errors": sum(reply is None for turn in theirs for reply in turn.replies),
-            "processor_ms": processor_ms(theirs),
-        },
+        "tokens_per_s": rates[1],
+        "ttft_ms_p50": first[1],
+        "errors": sum(reply is None for turn in theirs for reply in turn.replies),
+        "processor_ms": processor_ms(theirs),
         "ratio": {
             "tokens_per_s": rates[0] / rates[1],
             "tokens_per_s_ci95": _interval(drawn),
             "ttft_ms_p50": first[0] / first[1],
         },
-        "rounds": len(ours),
         "same_answers": sum(a == b for a, b in pairs) / len(pairs) if pairs else None,
     }
 

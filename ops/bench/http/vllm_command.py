@@ -7,20 +7,24 @@ from typing import Any
 
 from ops.harness.boundary import InputError
 from ops.harness.settings import Setup
+from router.fit.speedup import VLLM_BASELINE
 from workers.bundle import load_bundle
+from workers.methods import get_method
 
 
 def completed(command: Sequence[str], setup: Setup) -> list[str]:
-    """Add our engine's model and arguments to a `vllm serve` command that names no model.
+    """Add our engine's model and arguments to a `vllm serve` command that names no model: those of
+    the set-up's method, or of plain decoding if it has several.
 
-    Raises InputError if it names none and the set-up's method is not vLLM's.
+    Raises InputError if it names no model and the methods are not vLLM's.
     """
     words = list(command)
     if len(words) > 2 or Path(words[0]).name != "vllm" or words[1:] != ["serve"]:
         return words
-    [spec] = setup.methods
-    if spec.engine != "vllm":
-        raise InputError(f"--against: give the model and its arguments, since {spec.name} has none")
+    spec = setup.methods[0] if len(setup.methods) == 1 else get_method(VLLM_BASELINE)
+    if any(method.engine != "vllm" for method in setup.methods):
+        named = ", ".join(setup.names)
+        raise InputError(f"--against: give the model and its arguments, since {named} has none")
     from workers.vllm_engine.arguments import engine_arguments
 
     arguments = engine_arguments([spec], load_bundle(setup.bundle), setup.engine)

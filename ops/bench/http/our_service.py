@@ -1,8 +1,7 @@
-"""The service with one method, and nothing to choose: to be compared with another server."""
+"""Our service as other servers are compared with it."""
 
 from pathlib import Path
 
-from ops.harness.boundary import InputError
 from ops.harness.machine import measured_under
 from ops.harness.settings import Setup
 from router.embed import encoder_dir, read_info
@@ -12,22 +11,21 @@ from schemas import AppConfig, MethodDeployment, MethodSpec
 from workers.bundle import load_bundle
 
 
-def lone_service(settings: AppConfig, setup: Setup, folder: Path) -> AppConfig:
-    """The configuration of a service of the set-up's only method on one replica; its routing table,
-    which knows nothing, is written into `folder`.
+def our_service(settings: AppConfig, setup: Setup, folder: Path) -> AppConfig:
+    """Return the configuration with the set-up's bundle, engine and methods.
 
-    Raises InputError where the set-up has several methods.
+    With one method the service has nothing to choose: one replica, and a routing table that knows
+    nothing, which is written into `folder`.
     """
-    if len(setup.methods) != 1:
-        raise InputError(f"--method: name one method, not {', '.join(setup.names)}")
+    served = settings.model_copy(update={"bundle": setup.bundle, "engine": setup.engine})
+    if len(setup.methods) > 1:
+        return served
     [spec] = setup.methods
     encoder = settings.router.encoder or encoder_dir()
     conditions = measured_under(setup, load_bundle(setup.bundle))
     save_table(unfitted_table([spec], read_info(encoder), conditions), folder)
-    return settings.model_copy(
+    return served.model_copy(
         update={
-            "bundle": setup.bundle,
-            "engine": setup.engine,
             "layout": "per_method",
             "methods": (_deployment(spec, settings),),
             "router": settings.router.model_copy(
