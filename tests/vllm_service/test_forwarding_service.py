@@ -1,8 +1,10 @@
-"""Our service in front of the demo's `specadapt vllm serve`: it routes, the server decodes."""
+"""Our service in front of vLLM servers that run the demo: it routes, the servers decode."""
 
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -10,13 +12,15 @@ import ray
 from conftest_bundle import DEMO
 from decoding import assert_greedy
 from ray import serve
-from running_service import START_SECONDS, deployed, until
+from running_service import CALL_SECONDS, START_SECONDS, deployed, until
 from served import service_config
-from vllm_server import vllm_serving
+from vllm_server import ready, serving, vllm_serving
 
 from deployments.run import start_local_ray, with_free_port
+from ops.harness.vllm_cli import startable
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat
+from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm]
 
@@ -33,27 +37,54 @@ SCHEMA = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with vllm_serving(tmp_path_factory, "ngram,eagle3", FLAGS) as (url, process):
-        yield url, process
+def servers(tmp_path_factory):
+    """Two servers of several methods; they start side by side."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(vllm_serving(tmp_path_factory, "ngram,eagle3", FLAGS))
+            for _ in range(2)
+        ]
 
 
 @pytest.fixture(scope="module")
-def service(server, tmp_path_factory):
-    """Start the service and the server together. Methods can be used once the server is ready."""
-    url, _ = server
-    config = service_config(
-        tmp_path_factory.mktemp("service"),
-        load_bundle(DEMO),
-        METHODS,
-        layout="shared",
-        engine={"openai": {"urls": [f"{url}/v1"]}, "max_context": 512},
-        http={"port": 0},
-    )
+def deploy():
     start_local_ray(cpus=4)
-    yield deployed(with_free_port(config))
+    yield deployed
     serve.shutdown()
     ray.shutdown()
+
+
+def forwarding(urls, methods, folder):
+    """A service with a replica for each server."""
+    count = {"min_replicas": len(urls), "max_replicas": len(urls)}
+    config = service_config(
+        folder,
+        load_bundle(DEMO),
+        methods,
+        layout="shared",
+        shared={"name": "shared", **count},
+        engine={"openai": {"urls": [f"{url}/v1" for url in urls]}, "max_context": 512},
+        http={"port": 0},
+    )
+    return with_free_port(config)
+
+
+@pytest.fixture(scope="module")
+def service(servers, deploy, tmp_path_factory):
+    """Start the service and the servers together. Methods can be used once a server is ready."""
+    urls = [url for url, _ in servers]
+    return deploy(forwarding(urls, METHODS, tmp_path_factory.mktemp("service")))
+
+
+def reports(service):
+    return {load["replica"] for load in service.routing()["loads"] if load["healthy"]}
+
+
+def asked(url):
+    """How many requests the server has ended."""
+    lines = httpx.get(f"{url}/metrics", timeout=CALL_SECONDS).text.splitlines()
+    ended = [line for line in lines if line.startswith("vllm:request_success_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in ended)
 
 
 def complete(service, model, prompt, **fields):
@@ -62,7 +93,7 @@ def complete(service, model, prompt, **fields):
     return httpx.post(f"{service.url}/v1/completions", json=body, timeout=START_SECONDS)
 
 
-def test_answers_are_those_of_plain_decoding_until_the_server_dies(service, server):
+def test_answers_are_those_of_plain_decoding_until_the_servers_die(service, servers):
     bundle = load_bundle(DEMO)
     message = [{"role": "user", "content": "Say it twice: a b c d a b c d"}]
     prompt = encode_chat(bundle.tokenizer(), message, add_generation_prompt=True)
@@ -85,12 +116,58 @@ def test_answers_are_those_of_plain_decoding_until_the_server_dies(service, serv
     assert "logprobs: engine.openai" in refused.text
     until(lambda: service.load("vllm_naive")["free_slots"] > 0)
 
+    dying, living = servers
+    before = [reports(service), *(asked(url) for url, _ in servers)]
+    engine = service.config.engine.model_copy(update={"stall_seconds": 50.0})
+    deployed(service.config.model_copy(update={"engine": engine}))
+    until(lambda: len(reports(service) - before[0]) == 2 == len(reports(service)), START_SECONDS)
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda _: complete(service, "demo", prompt).status_code, range(16))
+        assert set(answers) == {200}
+    after = [asked(url) for url, _ in servers]
+    assert all(now > then for now, then in zip(after, before[1:], strict=True)), (before, after)
+
     url = f"{service.url}/v1/completions"
     body = {"model": "demo", "prompt": prompt, "max_tokens": 400, "ignore_eos": True}
     body |= {"stream": True}
-    with httpx.stream("POST", url, json=body, timeout=START_SECONDS) as stream:
-        lines = stream.iter_lines()
-        assert next(lines).startswith("data: ")
-        os.killpg(server[1].pid, signal.SIGKILL)
-        assert '"error"' in "".join(lines), "no other method continues the answer"
+    with ExitStack() as stack:
+        streams = [
+            stack.enter_context(httpx.stream("POST", url, json=body, timeout=START_SECONDS))
+            for _ in range(4)
+        ]
+        lines = [stream.iter_lines() for stream in streams]
+        assert all(next(line).startswith("data: ") for line in lines)
+        os.killpg(dying[1].pid, signal.SIGKILL)
+        failed = ['"error"' in "".join(line) for line in lines]
+        assert 0 < sum(failed) < 4, "no other server continues an answer"
+    until(lambda: len(reports(service)) == 1)
+    assert complete(service, "demo", prompt).status_code == 200
+    os.killpg(living[1].pid, signal.SIGKILL)
     until(lambda: complete(service, "demo", prompt).status_code == 503)
+
+
+@pytest.fixture
+def plain(tmp_path_factory):
+    """vLLM's own server with one method."""
+    method = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}
+    command = ["vllm", "serve", str(load_bundle(DEMO).part("target"))]
+    command += ["--tokenizer", str(tokenizer_folder(load_bundle(DEMO)))]
+    command += ["--served-model-name", "demo", "--speculative-config", json.dumps(method)]
+    command += ["--per-request-spec-decode-metrics", "summary", *FLAGS]
+    with serving(tmp_path_factory, startable(command)) as (url, process):
+        ready(url, process)
+        yield url
+
+
+def test_a_plain_server_is_a_replica_of_its_method(plain, deploy, tmp_path):
+    service = deploy(forwarding([plain], ("vllm_ngram",), tmp_path))
+    bundle = load_bundle(DEMO)
+    message = [{"role": "user", "content": "Say it twice: a b c d a b c d"}]
+    prompt = encode_chat(bundle.tokenizer(), message, add_generation_prompt=True)
+    answer = complete(service, "demo", prompt)
+    assert answer.headers["x-specadapt-method"] == "vllm_ngram"
+    [choice] = answer.json()["choices"]
+    assert_greedy(bundle, prompt, choice["token_ids"], TOKENS, ignore_eos=True)
+    counted = answer.json()["usage"]["speculative"]
+    assert counted["target_steps"] < TOKENS
+    assert counted["accepted_tokens"] > 0

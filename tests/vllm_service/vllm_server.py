@@ -20,16 +20,25 @@ START_SECONDS, END_SECONDS = 300.0, 60.0
 def vllm_serving(
     tmp_path_factory: pytest.TempPathFactory, methods: str, flags: Sequence[str]
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run the server on a free port; return its address and its process, the leader of a group.
+    """Run `serving` with these methods."""
+    command = [sys.executable, "-m", "ops.main", "vllm", "serve", str(DEMO), "--methods", methods]
+    with serving(tmp_path_factory, [*command, *flags]) as made:
+        yield made
+
+
+@contextmanager
+def serving(
+    tmp_path_factory: pytest.TempPathFactory, command: Sequence[str]
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a server on a free port; return its address and its process, the leader of a group.
 
     It takes a minute or more to answer (`ready`).
     """
     pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
     port, log = free_port(), tmp_path_factory.mktemp("vllm") / "log"
-    named = ["--methods", methods, "--host", "127.0.0.1", "--port", str(port)]
     with log.open("w") as output:
         server = subprocess.Popen(
-            [sys.executable, "-m", "ops.main", "vllm", "serve", str(DEMO), *named, *flags],
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
             env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"},
             stdout=output,
             stderr=output,
