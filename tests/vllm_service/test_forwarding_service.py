@@ -18,6 +18,7 @@ from vllm_server import ready, serving, vllm_serving
 
 from deployments.run import start_local_ray, with_free_port
 from ops.harness.vllm_cli import startable
+from schemas import AppConfig
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
@@ -47,33 +48,33 @@ def servers(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def deploy():
+def deploy(tmp_path_factory):
+    """Deploys a service with a replica for each server, on one port as long as Ray lives."""
     start_local_ray(cpus=4)
-    yield deployed
+    port = with_free_port(AppConfig(http={"port": 0})).http.port
+
+    def forwarding(urls, methods):
+        count = {"min_replicas": len(urls), "max_replicas": len(urls)}
+        config = service_config(
+            tmp_path_factory.mktemp("service"),
+            load_bundle(DEMO),
+            methods,
+            layout="shared",
+            shared={"name": "shared", **count},
+            engine={"openai": {"urls": [f"{url}/v1" for url in urls]}, "max_context": 512},
+            http={"port": port},
+        )
+        return deployed(config)
+
+    yield forwarding
     serve.shutdown()
     ray.shutdown()
 
 
-def forwarding(urls, methods, folder):
-    """A service with a replica for each server."""
-    count = {"min_replicas": len(urls), "max_replicas": len(urls)}
-    config = service_config(
-        folder,
-        load_bundle(DEMO),
-        methods,
-        layout="shared",
-        shared={"name": "shared", **count},
-        engine={"openai": {"urls": [f"{url}/v1" for url in urls]}, "max_context": 512},
-        http={"port": 0},
-    )
-    return with_free_port(config)
-
-
 @pytest.fixture(scope="module")
-def service(servers, deploy, tmp_path_factory):
+def service(servers, deploy):
     """Start the service and the servers together. Methods can be used once a server is ready."""
-    urls = [url for url, _ in servers]
-    return deploy(forwarding(urls, METHODS, tmp_path_factory.mktemp("service")))
+    return deploy([url for url, _ in servers], METHODS)
 
 
 def reports(service):
@@ -159,8 +160,8 @@ def plain(tmp_path_factory):
         yield url
 
 
-def test_a_plain_server_is_a_replica_of_its_method(plain, deploy, tmp_path):
-    service = deploy(forwarding([plain], ("vllm_ngram",), tmp_path))
+def test_a_plain_server_is_a_replica_of_its_method(plain, deploy):
+    service = deploy([plain], ("vllm_ngram",))
     bundle = load_bundle(DEMO)
     message = [{"role": "user", "content": "Say it twice: a b c d a b c d"}]
     prompt = encode_chat(bundle.tokenizer(), message, add_generation_prompt=True)
