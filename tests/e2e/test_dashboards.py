@@ -7,7 +7,7 @@ import subprocess
 import httpx
 import pytest
 import ray
-from running_service import CALL_SECONDS, START_SECONDS, until
+from running_service import CALL_SECONDS, HTTP, START_SECONDS, until
 
 from ops.harness.running_service import free_port
 from ops.operate.dashboard_pages import BOARDS
@@ -55,7 +55,7 @@ def found(prometheus, expression):
     """The series that a query finds now, recent counts included."""
     query = expression.replace("[5m]", "[1m]")
     try:
-        answer = httpx.get(
+        answer = HTTP.get(
             f"{prometheus}/api/v1/query", params={"query": query}, timeout=CALL_SECONDS
         )
     except httpx.ConnectError:

@@ -14,7 +14,7 @@ import yaml
 from ray import serve
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
-from running_service import CALL_SECONDS, START_SECONDS, until
+from running_service import CALL_SECONDS, HTTP, START_SECONDS, until
 from served import service_config
 
 from deployments.guard.key_file import hash_of
@@ -59,7 +59,7 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):  # noqa: ARG001 - its 
 
     def ready():
         try:
-            health = httpx.get(f"{url}/health", timeout=CALL_SECONDS)
+            health = HTTP.get(f"{url}/health")
         except httpx.ConnectError:
             return False
         return health.is_success and len(health.json()["methods"]) == 2
@@ -75,7 +75,7 @@ def as_key(key="app-key"):
 
 
 def got(url, key="app-key", **headers):
-    return httpx.get(url, headers=as_key(key) | headers, timeout=CALL_SECONDS)
+    return HTTP.get(url, headers=as_key(key) | headers)
 
 
 def born(url):
@@ -89,7 +89,7 @@ def in_force(url):
 
 def ask(url, headers=None, **fields):
     body = {"messages": [{"role": "user", "content": "Write a Python function"}], "max_tokens": 8}
-    return httpx.post(
+    return HTTP.post(
         f"{url}/v1/chat/completions",
         json={"model": "tiny", **body, **fields},
         headers=as_key() | (headers or {}),
@@ -133,7 +133,7 @@ def test_keys_are_asked_for_by_the_path_behind_the_prefix(service, path, statuse
 @pytest.mark.parametrize(("key", "status"), [(None, 401), ("app-key", 403), ("root-key", 200)])
 def test_only_an_admin_resets_what_was_learned(service, key, status):
     url, _ = service
-    asked = httpx.post(f"{url}/admin/routing/reset", headers=as_key(key), timeout=CALL_SECONDS)
+    asked = HTTP.post(f"{url}/admin/routing/reset", headers=as_key(key))
     assert asked.status_code == status
 
 
@@ -162,7 +162,7 @@ def exported():
     """What the node exports to Prometheus."""
     [node] = [node for node in ray.nodes() if node["Alive"]]
     address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-    return httpx.get(address, timeout=CALL_SECONDS).text
+    return HTTP.get(address).text
 
 
 def metric(name):
@@ -228,7 +228,7 @@ def test_settings_change_without_a_request_being_lost(service):
     before = born(url)
     body = {"messages": [{"role": "user", "content": "Go on"}], "max_tokens": 300, "stream": True}
     body |= {"model": "tiny:naive", "ignore_eos": True, "stream_options": {"include_usage": True}}
-    with httpx.stream(
+    with HTTP.stream(
         "POST", f"{url}/v1/chat/completions", json=body, headers=as_key(), timeout=CALL_SECONDS
     ) as stream:
         lines = (line for line in stream.iter_lines() if line.startswith("data: "))

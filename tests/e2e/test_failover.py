@@ -5,10 +5,9 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import openai
 import pytest
-from running_service import START_SECONDS, until
+from running_service import HTTP, START_SECONDS, until
 from served import service_config
 
 FAVOURITE = "draft_verify"
@@ -118,7 +117,7 @@ def test_after_a_death_in_the_middle_of_a_stream_another_method_goes_on(service,
     with (
         openai.OpenAI(base_url=address, api_key="none", max_retries=0) as client,
         client.chat.completions.create(**body, extra_body=extra) as read,
-        httpx.stream(
+        HTTP.stream(
             "POST", f"{address}/chat/completions", json=body | extra, timeout=START_SECONDS
         ) as response,
     ):

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
-from running_service import CALL_SECONDS, START_SECONDS, until
+from running_service import HTTP, START_SECONDS, until
 from served import service_config
 
 SERVE = [sys.executable, "-m", "ops", "serve", "--config"]
@@ -64,25 +63,17 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
             START_SECONDS,
         )
         assert process.poll() is None, log.read_text()
-        assert (
-            httpx.get(f"{said[1]}/models", timeout=CALL_SECONDS).json()["data"][0]["id"] == "tiny"
-        )
-        assert httpx.get(said[1].replace("/v1", "/health"), timeout=CALL_SECONDS).status_code == 200
+        assert HTTP.get(f"{said[1]}/models").json()["data"][0]["id"] == "tiny"
+        assert HTTP.get(said[1].replace("/v1", "/health")).status_code == 200
         # The ingress is ready before it has heard from the feedback actor.
         routing = f"{said[1]}/routing"
         until(
-            lambda: (
-                "occupied/state"
-                in httpx.get(routing, timeout=CALL_SECONDS).json()["feedback"]["problem"]
-            ),
+            lambda: "occupied/state" in HTTP.get(routing).json()["feedback"]["problem"],
             START_SECONDS,
         )
         exported = until(lambda: re.search(r"metrics +(\S+)", log.read_text()))[1]
         until(
-            lambda: (
-                "ray_specadapt_observations_waiting"
-                in httpx.get(exported, timeout=CALL_SECONDS).text
-            ),
+            lambda: "ray_specadapt_observations_waiting" in HTTP.get(exported).text,
             START_SECONDS,
         )
         started = descendants(process.pid)

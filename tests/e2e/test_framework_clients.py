@@ -1,6 +1,5 @@
 """LangChain and LlamaIndex, against the running service with nothing changed but its address."""
 
-import httpx
 import numpy as np
 import pytest
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
@@ -8,6 +7,7 @@ from llama_index.core.llms import ChatMessage
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
 from pydantic import BaseModel
+from running_service import HTTP
 
 ENCODER = "all-MiniLM-L6-v2"
 TEXTS = ["Write a Python function.", "Tell me about the sea."]
@@ -19,7 +19,7 @@ class Verdict(BaseModel):
 
 @pytest.fixture(scope="module")
 def vectors(base):
-    answer = httpx.post(f"{base}/embeddings", json={"model": ENCODER, "input": TEXTS}).json()
+    answer = HTTP.post(f"{base}/embeddings", json={"model": ENCODER, "input": TEXTS}).json()
     return np.asarray([entry["embedding"] for entry in answer["data"]])
 
 

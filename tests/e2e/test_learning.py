@@ -2,10 +2,9 @@
 
 from itertools import cycle
 
-import httpx
 import pytest
 from replayed import KINDS, replay_config
-from running_service import CALL_SECONDS, START_SECONDS, until
+from running_service import HTTP, START_SECONDS, until
 
 from ops.harness.own_service import OwnService
 from router.fit.profile import Profile
@@ -63,7 +62,7 @@ def test_a_replay_says_so_and_refuses_what_was_not_recorded(service):
     answer = ask(service, KINDS["code"].format(2))
     assert answer.headers["x-specadapt-replay"] == SAYS
     assert answer.headers["x-specadapt-method"] == FIRST
-    health = httpx.get(f"{service.url}/health", timeout=CALL_SECONDS)
+    health = HTTP.get(f"{service.url}/health")
     assert health.headers["x-specadapt-replay"] == SAYS
     refused = service.chat("something else", temperature=0)
     assert refused.status_code == 400

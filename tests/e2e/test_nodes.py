@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 from nodes import ENVIRONMENT, GCS_PORT, HEAD, Node, can_make_nodes, cluster
-from running_service import START_SECONDS, until
+from running_service import HTTP, START_SECONDS, until
 from served import service_config
 
 from ops.harness.prompts import Prompt
@@ -48,14 +48,14 @@ class Cluster:
 
     def answers(self, node: Node) -> bool:
         try:
-            return httpx.get(f"{self.url(node)}/health", timeout=5).status_code == 200
+            return HTTP.get(f"{self.url(node)}/health", timeout=5).status_code == 200
         except httpx.HTTPError:
             return False
 
     def whole(self) -> bool:
         """Every replica is well, as an ingress hears of it through the head's proxy."""
         try:
-            routing = httpx.get(f"{self.url(self.head)}/v1/routing", timeout=5).json()
+            routing = HTTP.get(f"{self.url(self.head)}/v1/routing", timeout=5).json()
         except (httpx.HTTPError, ValueError):
             return False
         well = Counter(load["methods"][0] for load in routing["loads"] if load["healthy"])

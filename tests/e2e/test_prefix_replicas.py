@@ -2,10 +2,9 @@
 
 import time
 
-import httpx
 import pytest
 from ray import serve
-from running_service import CALL_SECONDS, until
+from running_service import CALL_SECONDS, HTTP, until
 from served import service_config
 
 from deployments.run import APPLICATION
@@ -67,7 +66,7 @@ def test_replicas_report_what_they_hold(service):
     asked_until = time.time()
     until(lambda: all(load["time"] > asked_until for load in service.routing()["loads"]))
     for prompt in prompts:
-        answer = httpx.post(
+        answer = HTTP.post(
             f"{service.url}/v1/completions",
             json={"model": "tiny", "prompt": prompt, "max_tokens": 2},
             timeout=CALL_SECONDS,

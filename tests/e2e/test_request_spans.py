@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running_service import START_SECONDS, until
+from running_service import HTTP, START_SECONDS, until
 from served import service_config
 
 from ops.harness.running_service import free_port
@@ -32,7 +32,7 @@ def test_a_requests_trace_goes_from_the_proxy_to_the_engine(tiny_bundle, tmp_pat
 
     def ready():
         try:
-            return httpx.get(f"{url}/health", timeout=5.0).is_success
+            return HTTP.get(f"{url}/health", timeout=5.0).is_success
         except httpx.TransportError:
             return False
 
@@ -41,7 +41,7 @@ def test_a_requests_trace_goes_from_the_proxy_to_the_engine(tiny_bundle, tmp_pat
         try:
             until(ready, START_SECONDS)
             body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
-            answer = httpx.post(
+            answer = HTTP.post(
                 f"{url}/v1/chat/completions",
                 json=body | {"max_tokens": 8},
                 headers={"traceparent": f"00-{CALLERS}-00f067aa0ba902b7-01"},

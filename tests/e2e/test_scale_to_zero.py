@@ -1,8 +1,7 @@
 """A method that keeps no replica: it gets one when it would be the fastest."""
 
-import httpx
 import pytest
-from running_service import START_SECONDS, until
+from running_service import HTTP, START_SECONDS, until
 from served import service_config
 
 
@@ -19,13 +18,13 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_favourite_is_started_while_another_answers(service):
-    health = httpx.get(f"{service.url}/health").json()
+    health = HTTP.get(f"{service.url}/health").json()
     assert health["methods"] == ["naive"]
     first = service.chat()
     assert first.headers["x-specadapt-method"] == "naive"
     assert first.headers["x-specadapt-reason"] == "starting"
     until(
-        lambda: "draft_verify" in httpx.get(f"{service.url}/health").json()["methods"],
+        lambda: "draft_verify" in HTTP.get(f"{service.url}/health").json()["methods"],
         START_SECONDS,
     )
     until(lambda: service.chat().headers["x-specadapt-method"] == "draft_verify")

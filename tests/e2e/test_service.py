@@ -10,7 +10,7 @@ import socket
 import httpx
 import pytest
 import ray
-from running_service import CALL_SECONDS, until
+from running_service import HTTP, until
 
 from deployments.actors import FEEDBACK, LOADS
 from ops.harness.processes import processes
@@ -24,7 +24,7 @@ def test_headers_name_who_answers_and_the_request(service):
     assert response.headers["x-specadapt-method"] in ("naive", "draft_verify", "ngram")
     assert response.headers["x-specadapt-cluster"] in ("0", "1")
     assert response.headers["x-specadapt-reason"]
-    echoed = httpx.get(f"{service.url}/health", headers={"x-request-id": "mine-7"})
+    echoed = HTTP.get(f"{service.url}/health", headers={"x-request-id": "mine-7"})
     assert echoed.headers.get_list("x-request-id") == ["mine-7"]
 
 
@@ -43,7 +43,7 @@ def test_fields_reach_the_replicas_and_their_figures_come_back(service):
     }
     url = f"{service.url}/v1/completions"
     headers = {"x-slo-ttft-ms": "60000"}
-    response = httpx.post(url, json=asked, headers=headers, timeout=CALL_SECONDS)
+    response = HTTP.post(url, json=asked, headers=headers)
     assert response.status_code == 200, response.text
     assert response.headers["x-specadapt-ignored"] == "unheard_of"
     body = response.json()
@@ -53,7 +53,7 @@ def test_fields_reach_the_replicas_and_their_figures_come_back(service):
     said = choice["logprobs"]["token_logprobs"]
     assert said[0] is None
     assert len(said) == usage["total_tokens"]
-    text = httpx.post(f"{service.url}/detokenize", json={"tokens": choice["prompt_token_ids"]})
+    text = HTTP.post(f"{service.url}/detokenize", json={"tokens": choice["prompt_token_ids"]})
     assert text.json() == {"prompt": asked["prompt"]}
 
 
@@ -73,7 +73,7 @@ def test_killer_grammars_are_refused_and_end_nobody(service):
     assert codes.count(400) >= 7, codes
     assert service.chat().status_code == 200
     assert before <= serving()
-    circuits = httpx.get(f"{service.url}/v1/routing", timeout=CALL_SECONDS).json()["circuits"]
+    circuits = HTTP.get(f"{service.url}/v1/routing").json()["circuits"]
     assert set(circuits.values()) == {"closed"}
 
 
@@ -94,10 +94,10 @@ UNREADABLE = {
 )
 def test_a_header_that_cannot_be_read_harms_nothing(service, name, value):
     headers = [(name.encode(), value)]
-    assert httpx.get(f"{service.url}/health", headers=headers).status_code == 200
+    assert HTTP.get(f"{service.url}/health", headers=headers).status_code == 200
     asked = {"model": "tiny", "messages": HELLO, "max_tokens": 2}
     url = f"{service.url}/v1/chat/completions"
-    response = httpx.post(url, json=asked, headers=headers, timeout=CALL_SECONDS)
+    response = HTTP.post(url, json=asked, headers=headers)
     assert response.status_code == 200
     assert response.headers["x-request-id"].isascii()
 
@@ -179,7 +179,7 @@ def test_what_was_learned_survives_the_feedback_actors_death(service):
     until(lambda: service.routing()["feedback"]["observations_waiting"] == 0)
     assert service.routing()["version"] >= before["version"]
     assert live_steps(service) >= 0.8 * learned
-    assert httpx.get(f"{service.url}/health").status_code == 200
+    assert HTTP.get(f"{service.url}/health").status_code == 200
 
 
 def test_load_reports_do_not_depend_on_the_feedback_actor(service):
@@ -196,7 +196,7 @@ def test_load_reports_do_not_depend_on_the_feedback_actor(service):
                 load["time"] > before[load["replica"]] for load in service.routing()["loads"]
             )
         )
-        assert httpx.get(f"{service.url}/health").status_code == 200
+        assert HTTP.get(f"{service.url}/health").status_code == 200
     finally:
         os.kill(feedback, signal.SIGCONT)
     until(lambda: service.routing()["feedback"]["problem"] is None)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from nodes import ENVIRONMENT, GCS_PORT, HEAD, can_make_nodes, cluster
 from replayed import KINDS, TOKENS, replay_config
-from running_service import CALL_SECONDS, START_SECONDS, until
+from running_service import CALL_SECONDS, HTTP, START_SECONDS, until
 
 from deployments.actors import LOADS
 from deployments.run import APPLICATION
@@ -74,7 +74,7 @@ pytestmark = [
 def routing(node):
     """What the node's ingress says of the replicas; nothing while it is not there."""
     try:
-        return httpx.get(f"http://{node.address}:{PORT}/v1/routing", timeout=5).json()
+        return HTTP.get(f"http://{node.address}:{PORT}/v1/routing", timeout=5).json()
     except (httpx.HTTPError, ValueError):
         return {"loads": []}
 

@@ -6,13 +6,12 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-import httpx
 import pytest
 import ray
 from conftest_bundle import DEMO
 from decoding import assert_greedy
 from ray import serve
-from running_service import CALL_SECONDS, START_SECONDS, deployed, until
+from running_service import HTTP, START_SECONDS, deployed, until
 from served import service_config
 from vllm_server import ready, serving, vllm_serving
 
@@ -83,7 +82,7 @@ def reports(service):
 
 def asked(url):
     """How many requests the server has ended."""
-    lines = httpx.get(f"{url}/metrics", timeout=CALL_SECONDS).text.splitlines()
+    lines = HTTP.get(f"{url}/metrics").text.splitlines()
     ended = [line for line in lines if line.startswith("vllm:request_success_total")]
     return sum(float(line.rpartition(" ")[2]) for line in ended)
 
@@ -91,7 +90,7 @@ def asked(url):
 def complete(service, model, prompt, **fields):
     body = {"model": model, "prompt": prompt, "temperature": 0, "max_tokens": TOKENS, **fields}
     body |= {"return_token_ids": True, "ignore_eos": True}
-    return httpx.post(f"{service.url}/v1/completions", json=body, timeout=START_SECONDS)
+    return HTTP.post(f"{service.url}/v1/completions", json=body, timeout=START_SECONDS)
 
 
 def test_answers_are_those_of_plain_decoding_until_the_servers_die(service, servers):
@@ -133,7 +132,7 @@ def test_answers_are_those_of_plain_decoding_until_the_servers_die(service, serv
     body |= {"stream": True}
     with ExitStack() as stack:
         streams = [
-            stack.enter_context(httpx.stream("POST", url, json=body, timeout=START_SECONDS))
+            stack.enter_context(HTTP.stream("POST", url, json=body, timeout=START_SECONDS))
             for _ in range(4)
         ]
         lines = [stream.iter_lines() for stream in streams]

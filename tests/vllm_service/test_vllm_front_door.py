@@ -4,11 +4,11 @@ import asyncio
 import re
 from collections import Counter
 
-import httpx
 import openai
 import pytest
 from conftest_bundle import DEMO
 from decoding import assert_greedy
+from running_service import HTTP
 from vllm_server import ready, vllm_serving
 
 from workers.bundle import load_bundle
@@ -68,7 +68,7 @@ def ask(url, jobs, **fields):
 def metrics(url):
     """The counters of /metrics: `name`, or `name method drafter`."""
     found = Counter()
-    text = httpx.get(f"{url}/metrics", timeout=CALL_SECONDS).text
+    text = HTTP.get(f"{url}/metrics").text
     pattern = r"(?m)^(specadapt_\w+|vllm:spec_decode_num_\w+)_total\{(.*)\} (\S+)$"
     for name, labels, value in re.findall(pattern, text):
         of = dict(re.findall(r'(\w+)="([^"]*)"', labels))
@@ -104,7 +104,7 @@ def test_an_unknown_method_is_a_400_and_harms_no_other_request(url, prompts):
             ask(url, [*running, (method, prompts[2])])
     assert len(ask(url, running)) == 2
     body = {"model": "demo", "prompt": "a", "stream": True, "vllm_xargs": {"specadapt_x": 1}}
-    refused = httpx.post(f"{url}/v1/completions", json=body, timeout=CALL_SECONDS)
+    refused = HTTP.post(f"{url}/v1/completions", json=body)
     assert refused.status_code == 400
     assert "vllm_xargs.specadapt_x is unknown" in refused.json()["error"]["message"]
 

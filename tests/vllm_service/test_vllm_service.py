@@ -5,13 +5,12 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import psutil
 import pytest
 import ray
 from conftest_bundle import DEMO
 from ray import serve
-from running_service import START_SECONDS, deployed, until
+from running_service import HTTP, START_SECONDS, deployed, until
 from served import service_config
 
 from deployments.run import APPLICATION, start_local_ray, with_free_port
@@ -55,7 +54,7 @@ def children(service, method):
 
 def long(service, tokens):
     url = f"{service.url}/v1/chat/completions"
-    return httpx.post(url, json=LONG | {"max_tokens": tokens}, timeout=START_SECONDS)
+    return HTTP.post(url, json=LONG | {"max_tokens": tokens}, timeout=START_SECONDS)
 
 
 def who(response):

@@ -7,15 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-import httpx
-
 from ops.harness.boundary import InputError
-from ops.harness.running_service import READY_SECONDS, free_port, stop
+from ops.harness.running_service import free_port, stop, wait_until_ready
 
 HOST = "127.0.0.1"
 
@@ -41,7 +39,7 @@ def other_server(command: Sequence[str], environment: Mapping[str, str]) -> Iter
             )
         try:
             address = f"http://{HOST}:{port}"
-            _wait_until_ready(address, process, log)
+            wait_until_ready(address, process, "--against: the server", partial(_cause, log))
             yield address
         finally:
             stop(process)
@@ -62,20 +60,6 @@ def split_command(command: str) -> list[str]:
     if not program:
         raise InputError(f"--against: {command!r}: no such program")
     return [program, *words[1:]]
-
-
-def _wait_until_ready(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise InputError(f"--against: the server ended before it was ready: {_cause(log)}")
-        with suppress(httpx.TransportError):
-            if httpx.get(f"{address}/health", timeout=5.0).status_code == httpx.codes.OK:
-                return
-        time.sleep(0.2)
-    raise InputError(
-        f"--against: the server was not ready within {READY_SECONDS:.0f} s: {_cause(log)}"
-    )
 
 
 def _cause(log: Path) -> str:

@@ -47,4 +47,6 @@ def _flag(name: str, value: Any) -> list[str]:
         return []
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag.removeprefix('--')}"]
-    return [flag, json.dumps(value) if isinstance(value, dict | list) else str(value)]
+    if isinstance(value, list):
+        return [flag, *map(str, value)]
+    return [flag, json.dumps(value) if isinstance(value, dict) else str(value)]

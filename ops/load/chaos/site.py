@@ -30,6 +30,7 @@ class Site:
 
     def __init__(self, service: OwnService) -> None:
         self.service = service
+        self._client = httpx.Client(base_url=service.url, timeout=_LOOK_SECONDS)
         self.model = load_bundle(service.config.bundle).name
         table = served_table(service.config)
         self.store = Path(service.config.feedback.state_uri)
@@ -122,7 +123,7 @@ class Site:
 
     def _get(self, path: str) -> dict[str, Any] | None:
         try:
-            answer = httpx.get(f"{self.service.url}{path}", timeout=_LOOK_SECONDS)
+            answer = self._client.get(path)
             body: dict[str, Any] = answer.raise_for_status().json()
         except (httpx.HTTPError, ValueError):
             return None

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest_bundle import DEMO
+from random_adapter import save_adapter
 
 from ops.bench.http.other_server import other_server, split_command
 from ops.bench.http.our_service import our_service
@@ -125,6 +126,14 @@ def test_a_command_without_a_model_gets_the_only_methods_arguments_or_plain_deco
         words = completed(["/bin/vllm", "serve"], Setup(DEMO, methods, engine))
         assert words[2] == str(DEMO / "target")
         assert ("--speculative-config" in words) == drafts
+
+
+def test_each_of_several_values_is_a_word_of_the_command(tmp_path):
+    save_adapter(DEMO / "target", tmp_path / "law")
+    engine = AppConfig(engine={"vllm": {"lora_adapters": {"law": tmp_path / "law"}}}).engine
+    words = completed(["/bin/vllm", "serve"], Setup(DEMO, (get_method("vllm_naive"),), engine))
+    place = words.index("--lora-target-modules")
+    assert words[place + 1 : place + 4] == ["down_proj", "q_proj", "v_proj"]
 
 
 def test_the_service_beside_it_has_one_method_and_a_table_that_knows_nothing(
