@@ -8,6 +8,7 @@ from pathlib import Path
 
 from schemas import MethodSpec
 from workers.bundle import MANIFEST, Bundle, load_bundle
+from workers.cpu_arithmetic import computes_bfloat16
 from workers.methods import VLLM_PREFIX
 from workers.portfolio import ADAPTIVE, method_of, part_of
 from workers.vllm_engine.drafting.portfolio import REQUESTS
@@ -82,7 +83,7 @@ def serve_command(
     }
     pairs = [part for pair in own.items() for part in pair]
     return ServeCommand(
-        ("serve", *arguments, *REPORTS, *flags, *pairs, *ahead),
+        ("serve", *arguments, *REPORTS, *_dtype(flags), *flags, *pairs, *ahead),
         {**runner_environment(), **preloaded_openmp()},
     )
 
@@ -94,6 +95,14 @@ def _refuse_flags(model: str, flags: Sequence[str]) -> None:
         name = re.split("[=.]", flag)[0].replace("_", "-").replace("--no-", "--")
         if flag.startswith("-") and name in OURS:
             raise ValueError(f"{flag}: this command sets it by --methods: leave it out")
+
+
+def _dtype(flags: Sequence[str]) -> tuple[str, ...]:
+    """Return float32 for vLLM's CPU build on a CPU without bfloat16 arithmetic, where the
+    checkpoint's dtype takes several times as long, unless the user names a dtype."""
+    named = any(flag.partition("=")[0] == "--dtype" for flag in flags)
+    slow = bool(preloaded_openmp()) and not computes_bfloat16()
+    return ("--dtype", "float32") if slow and not named else ()
 
 
 class _Models(Bundle):

@@ -110,3 +110,25 @@ def test_vllm_of_the_same_environment_is_started(monkeypatch, tmp_path):
     (tmp_path / "vllm").touch()
     assert startable(["vllm", "serve"]) == [str(tmp_path / "vllm"), "serve"]
     assert startable(["/other/vllm", "serve"]) == ["/other/vllm", "serve"]
+
+
+@pytest.mark.parametrize(
+    ("cpu_build", "bfloat16", "flags", "dtypes"),
+    [
+        (True, False, [], ["float32"]),
+        (True, False, ["--dtype=bfloat16"], []),
+        (True, False, ["--dtype", "half"], ["half"]),
+        (True, True, [], []),
+        (False, False, [], []),
+    ],
+)
+def test_a_cpu_without_bfloat16_computes_in_float32(
+    monkeypatch, cpu_build, bfloat16, flags, dtypes
+):
+    found = "workers.vllm_engine.front_door."
+    monkeypatch.setattr(
+        f"{found}preloaded_openmp", lambda: {"LD_PRELOAD": "x"} if cpu_build else {}
+    )
+    monkeypatch.setattr(f"{found}computes_bfloat16", lambda: bfloat16)
+    words = serve_command(str(DEMO), ["ngram"], "adaptive", flags).arguments
+    assert [words[i + 1] for i, word in enumerate(words) if word == "--dtype"] == dtypes
