@@ -11,6 +11,9 @@ from deployments.run import APPLICATION
 from router.table import load_table, save_table
 from schemas import DecodeRequest, SamplingParams
 
+# A minute: an application of its own.
+pytestmark = pytest.mark.slow
+
 SEVERAL = 8
 """By chance all of them would find their replicas once in 256 times."""
 

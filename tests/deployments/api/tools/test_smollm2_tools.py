@@ -47,6 +47,7 @@ async def smollm2(tmp_path, encoder):
     engine.close()
 
 
+@pytest.mark.slow
 async def test_it_calls_the_function_that_it_has_to(smollm2):
     question = "What is the weather in Paris, in degrees celsius?"
     asked = {
