@@ -28,8 +28,10 @@ async def test_every_answer_is_the_plain_one_alone_and_among_others(engine, bund
             assert_greedy(bundle, ids, one.tokens, TOKENS, ignore_eos=True)
 
 
-async def test_statistics_say_who_drafted(engine, prompts):
+async def test_statistics_say_who_drafted(engine, prompts, monkeypatch):
     """Every step is somebody's, and all that was drafted and accepted."""
+    # A busy machine's step may be longer than an answer waits for them.
+    monkeypatch.setattr("workers.vllm_engine.engine.AUTHORS_SECONDS", 60.0)
     jobs = [("vllm_adaptive", ids) for ids in prompts] + [("vllm_ngram", prompts[0])]
     answers = await asyncio.gather(
         *(decode(engine, m, ids, max_tokens=2 * TOKENS, ignore_eos=True) for m, ids in jobs)
