@@ -52,7 +52,7 @@ chaos: install
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n auto
 	$(BIN)/python -m pytest -q $(RULE_TESTS)
 
 # In an environment of its own: what it needs is not what is audited.
