@@ -25,6 +25,9 @@ PROSE = (
 """For full batches: nothing in it repeats, so that look-ups find as few drafts as in usual traffic.
 More drafts would make the steps longer."""
 
+FIRST_TOKENS = 8
+"""Each method's answer before the replica is ready: a few steps compile what is compiled late."""
+
 TOKENS = 24
 LEAST_ROUNDS = 3
 """Methods take turns, so that other work on the machine slows all of them down alike."""
@@ -55,7 +58,7 @@ async def warm_up(engine: Engine, text: Sequence[int]) -> None:
     texts = _beginning_anywhere(text)
     try:
         for spec in engine.methods:
-            [request] = _requests(spec.name, [next(texts)], TOKENS, "first")
+            [request] = _requests(spec.name, [next(texts)], FIRST_TOKENS, "first")
             await _answer(engine, request)
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not warmed up: %s", error)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 KV_CALLS = ("initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
 """Calls of the model runner on a loaded drafter with KV."""
 MEASURED_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
-ROUNDS = 3
+ROUNDS = 2
 CONTEXT = 128
 """Tokens of each sequence in a measured forward of several."""
 
@@ -172,8 +172,8 @@ class Drafters:
             self._adaptive.exchanged(drafter)
 
     def measure(self) -> None:
-        """Time the target's forwards before serving, if there is an adaptive method. The least
-        of several rounds counts: other work disturbs it least."""
+        """Time the target's forwards before serving, if there is an adaptive method. The
+        shorter of two rounds counts: other work disturbs it least."""
         if self._adaptive is None:
             return
         costs = self._adaptive.costs.step
