@@ -16,6 +16,8 @@ SHARED := -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 VLLM_TESTS := tests/vllm_service tests/workers/vllm_engine tests/deployments/api/test_field_table.py
 # Those of `make check`, which `make test` does not repeat.
 RULE_TESTS := tests/test_import_rules.py tests/test_house_rules.py
+# Without compiled files every process that a test or a service starts would compile our sources.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots chaos soak check audit clean
 

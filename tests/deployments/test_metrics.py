@@ -3,6 +3,7 @@
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -160,8 +161,11 @@ async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record
 
 async def test_exploring_costs_what_the_choice_without_it_would_have_saved(ingress, record):
     ingress.answerer.config = ingress.config.router.model_copy(update={"exploration": 0.5})
+    # Draws the least likely method that the budget pays for.
+    ingress.answerer._trials.rng = SimpleNamespace(random=lambda: 1.0 - 1e-12)
     decisions = []
     while not any(decision.exploration_seconds for decision in decisions):
+        assert len(decisions) < 100, "nothing is tried out"
         answer = await answered(ingress, prompt())
         await spoken(answer)
         decisions.append(answer.decision)

@@ -9,7 +9,7 @@ import pytest
 import ray
 from ray import serve
 from running_service import Service, deployed
-from served import service_config
+from served import METHODS, service_config
 
 from deployments.run import APPLICATION, start_local_ray, with_free_port
 from schemas import AppConfig
@@ -72,10 +72,12 @@ def shared_config(
 ) -> AppConfig:
     """Whatever it has learned, draft_verify stays the favourite, nothing is tried out, and a
     conversation stays with its method. So no test depends on the ones before it. Two methods have a
-    GPU."""
+    GPU. Answers are kept for training drafters."""
     config = service_config(
         tmp_path_factory.mktemp("e2e"),
         tiny_bundle,
+        (*METHODS, "eagle3"),
+        feedback={"drafter_training": True},
         router={"exploration": 0.0, "hysteresis": 1e6, "conversation_margin": 1e6},
         http={"port": port, "chat_template": TEMPLATE},
     )

@@ -21,7 +21,14 @@ HELLO = [{"role": "user", "content": "Write a Python function"}]
 
 def test_headers_name_who_answers_and_the_request(service):
     response = service.chat(stream=True)
-    assert response.headers["x-specadapt-method"] in ("naive", "draft_verify", "ngram")
+    print(
+        "HEADERS",
+        dict(response.headers),
+        service.routing()["assignment"]
+        if "assignment" in service.routing()
+        else service.routing().keys(),
+    )
+    assert response.headers["x-specadapt-method"] in {m.name for m in service.config.methods}
     assert response.headers["x-specadapt-cluster"] in ("0", "1")
     assert response.headers["x-specadapt-reason"]
     echoed = HTTP.get(f"{service.url}/health", headers={"x-request-id": "mine-7"})
@@ -158,7 +165,9 @@ async def test_sixty_four_streams_at_once(service):
         assert [c["finish_reason"] for e in events for c in e["choices"]][-1] == "length"
 
     until(service.idle)
-    assert service.routing()["circuits"].keys() == {"naive", "draft_verify", "ngram"}
+    assert service.routing()["circuits"].keys() == {
+        method.name for method in service.config.methods
+    }
     assert set(service.routing()["circuits"].values()) == {"closed"}
 
 
@@ -190,7 +199,7 @@ def test_load_reports_do_not_depend_on_the_feedback_actor(service):
         until(lambda: service.routing()["feedback"]["problem"])
         assert service.chat(max_tokens=2).headers["x-specadapt-degraded"] == "no-feedback"
         before = {load["replica"]: load["time"] for load in service.routing()["loads"]}
-        assert len(before) == 3
+        assert len(before) == len(service.config.methods)
         until(
             lambda: all(
                 load["time"] > before[load["replica"]] for load in service.routing()["loads"]

@@ -27,6 +27,7 @@ def offline() -> RoutingTable:
     return build_table(*profile, CENTROIDS, ENCODER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_while_nothing_changes_learning_costs_less_than_its_share(
     offline: RoutingTable, seed: int
@@ -101,6 +102,7 @@ def test_a_cluster_whose_acceptance_changes_changes_alone(offline: RoutingTable,
     assert again.favourites[-1] == tuple(OFFLINE.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_favourites_of_near_equals_do_not_flap(seed: int) -> None:
     """Two methods within a tenth of each other on one cluster, under noise: the favourite changes
@@ -116,6 +118,7 @@ def test_favourites_of_near_equals_do_not_flap(seed: int) -> None:
     assert run.taken() <= 1.02 * best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_the_profile_says_wrongly_is_found_out(offline: RoutingTable, seed: int) -> None:
     """N-gram is as good on the first cluster too."""

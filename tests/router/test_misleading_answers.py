@@ -28,7 +28,7 @@ def offline() -> RoutingTable:
     return build_table(*profile, CENTROIDS, ENCODER)
 
 
-@pytest.mark.parametrize("seconds", [60.0, 300.0])
+@pytest.mark.parametrize("seconds", [pytest.param(60.0, marks=pytest.mark.slow), 300.0])
 def test_one_pause_costs_later_prompts_next_to_nothing(
     offline: RoutingTable, seconds: float
 ) -> None:

@@ -27,7 +27,9 @@ def teacher(counting: Counting) -> Teacher:
     return Teacher.of(deepcopy(counting.model))
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("eagle", marks=pytest.mark.slow), "eagle3", "medusa"]
+)
 def test_a_trained_head_drafts_the_tokens_that_follow(
     kind: str, teacher: Teacher, tmp_path: Path
 ) -> None:

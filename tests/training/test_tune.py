@@ -55,6 +55,7 @@ def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
     assert "not better" in same.reason
 
 
+@pytest.mark.slow
 def test_a_new_head_has_to_beat_look_ups(
     bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

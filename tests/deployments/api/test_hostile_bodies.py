@@ -108,7 +108,7 @@ def places(body, fields):
                 yield json.dumps(body | {field: inside})
 
 
-LONGER = {"/v1/completions", "/v1/messages"}
+LONGER = {"/v1/completions", "/v1/messages", "/v1/responses"}
 
 
 @pytest.mark.parametrize(

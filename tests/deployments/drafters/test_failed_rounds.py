@@ -14,6 +14,7 @@ from schemas import Verdict
 from tests.training.counting import make_samples
 
 
+@pytest.mark.slow
 def test_a_failed_round_says_why_and_waits_for_new_samples(
     setting: Setting, counting_bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

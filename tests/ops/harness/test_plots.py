@@ -52,7 +52,7 @@ def test_a_phase_has_its_own_figures():
     assert slow["pairs"] == 20
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("seen", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_figure_becomes_a_drawing(specadapt, tmp_path, seen):
     about = {} if seen else {"new": ["b"]}
     scenario = figures_of(learning_run(), about, seed=0)

@@ -35,7 +35,7 @@ def small():
     return world_of(workload_of((3, 3)), rows=2, costs=Constant(1.0))
 
 
-@pytest.mark.parametrize("rate", [1.0, 2.5, 3.4])
+@pytest.mark.parametrize("rate", [1.0, 2.5, pytest.param(3.4, marks=pytest.mark.slow)])
 def test_one_replica_fewer_would_not_do(small, rate):
     found = smallest(small, search_of(rate, latency=8.0))
     assert found["good_share"] >= 0.95

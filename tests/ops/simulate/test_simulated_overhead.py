@@ -180,6 +180,7 @@ def _values(one):
     return np.asarray([one[name] for name in FIGURES])
 
 
+@pytest.mark.slow
 def test_a_service_has_learned_from_the_load_test_before(experiment):
     """The table comes from a faster machine: the first answers change later routes."""
     asked = load_tests(experiment, NOTHING, ("pinned_ngram", 0.4, 1), ("routed", 0.4, 2))

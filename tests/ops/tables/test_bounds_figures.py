@@ -105,6 +105,7 @@ def test_what_was_not_decoded_so_is_refused(tmp_path, text, says):
 KEPT = st.tuples(st.integers(0, 4), st.integers(0, 4))
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.lists(KEPT, min_size=2, max_size=6))
 def test_bounds_are_in_order(kept):

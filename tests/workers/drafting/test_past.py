@@ -104,15 +104,15 @@ def test_as_many_bytes_are_taken_as_are_said_at_most(repeats):
 def test_what_is_indexed_outlasts_answers_that_come_faster_than_they_are_read():
     """Many short answers end between two steps: that of the oldest waiting must not leave nothing
     to be found."""
-    draw, past = random.Random(0), PastAnswers(4_000_000)
+    draw, past = random.Random(0), PastAnswers(1_000_000)
     kept = deque(maxlen=1000)
-    for _ in range(2000):
+    for _ in range(500):
         for _ in range(60):
             kept.append([draw.randrange(50_000) for _ in range(16)])
             past.add("", kept[-1])
         past.work()
-    assert sum(len(piece) for _, piece in past._pieces.values()) > 3000
-    assert sum(bool(past.find("", answer[:8])) for answer in kept) > 100
+    assert sum(len(piece) for _, piece in past._pieces.values()) > 800
+    assert sum(bool(past.find("", answer[:8])) for answer in kept) > 40
     while past.work():
         pass
     assert past.find("", kept[-1][:8]), "and where nobody decodes, the last one is read as well"

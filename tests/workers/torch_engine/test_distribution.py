@@ -166,17 +166,19 @@ ENGINES = [
         spec("ngram", "one_hot", drafter={"max_n": 2, "min_n": 1}),
         {"frequency_penalty": 0.5, "min_p": 0.05},
     ),
-    (spec("suffix", "one_hot"), {"temperature": 0.8, "top_k": 4}),
-    (spec("test_tree", "one_hot"), {"presence_penalty": 0.7}),
     (get_method("specinfer"), {"temperature": 0.8, "top_p": 0.9}),
-    (spec("draft_model", "greedy"), {"temperature": 1.5, "top_k": 3}),
-    (get_method("eagle"), {"temperature": 0.8, "top_p": 0.9}),
-    (spec("eagle3", "rejection"), {"frequency_penalty": 0.5}),
-    (spec("eagle3", "block"), {"temperature": 0.8}),
     (
         spec("eagle3", "multi_step", "static", tree={"widths": (2, 2), "sample": True}),
         {"temperature": 1.3},
     ),
+]
+MORE_ENGINES: list[tuple[MethodSpec, dict[str, Any]]] = [
+    (spec("suffix", "one_hot"), {"temperature": 0.8, "top_k": 4}),
+    (spec("test_tree", "one_hot"), {"presence_penalty": 0.7}),
+    (spec("draft_model", "greedy"), {"temperature": 1.5, "top_k": 3}),
+    (get_method("eagle"), {"temperature": 0.8, "top_p": 0.9}),
+    (spec("eagle3", "rejection"), {"frequency_penalty": 0.5}),
+    (spec("eagle3", "block"), {"temperature": 0.8}),
     (
         spec("draft_model", "traversal", "static", tree={"widths": (2, 2), "sample": True}),
         {"temperature": 0.8, "top_p": 0.9},
@@ -185,7 +187,11 @@ ENGINES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "wishes"), ENGINES, ids=lambda v: getattr(v, "name", ""))
+@pytest.mark.parametrize(
+    ("method", "wishes"),
+    [*ENGINES, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_ENGINES)],
+    ids=lambda v: getattr(v, "name", ""),
+)
 async def test_whole_engines(
     load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
 ) -> None:
@@ -194,8 +200,16 @@ async def test_whole_engines(
 
 ADAPTIVE = [
     ({"learned": "medusa,eagle3"}, {"temperature": 0.8, "top_k": 4}),
-    ({"learned": "draft_verify,eagle"}, {"frequency_penalty": 0.5, "min_p": 0.05}),
-    ({"learned": "eagle3", "look_ups": False}, {"temperature": 1.3, "top_p": 0.9}),
+    pytest.param(
+        {"learned": "draft_verify,eagle"},
+        {"frequency_penalty": 0.5, "min_p": 0.05},
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        {"learned": "eagle3", "look_ups": False},
+        {"temperature": 1.3, "top_p": 0.9},
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -234,7 +248,7 @@ async def test_a_whole_engine_under_seeds(load_engine, five: Bundle) -> None:
     assert p_value > RIGHT
 
 
-@pytest.mark.parametrize(("method", "wishes"), ENGINES[:2], ids=lambda v: getattr(v, "name", ""))
+@pytest.mark.parametrize(("method", "wishes"), ENGINES[:1], ids=lambda v: getattr(v, "name", ""))
 async def test_answers_that_another_request_goes_on_with(
     load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
 ) -> None:

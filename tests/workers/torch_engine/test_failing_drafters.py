@@ -228,7 +228,9 @@ async def test_look_ups_that_fail_leave_the_learned_drafters(
     assert set(engine.load().drafter_failures) == {"suffix"}
 
 
-@pytest.mark.parametrize("method", ["draft_verify", "specinfer"])
+@pytest.mark.parametrize(
+    "method", ["draft_verify", pytest.param("specinfer", marks=pytest.mark.slow)]
+)
 async def test_a_dropped_sampled_draft_does_not_bias(
     load_engine: Any,
     five: Bundle,

@@ -101,9 +101,9 @@ def paths(proposal: Proposal) -> set[tuple[int, ...]]:
     ("verifier", "draft"),
     [
         (OneHot, world.chosen),
-        (OneHot, world.top_two),
+        pytest.param(OneHot, world.top_two, marks=pytest.mark.slow),
         (Rejection, world.sampled),
-        (MultiStep, world.with_replacement),
+        pytest.param(MultiStep, world.with_replacement, marks=pytest.mark.slow),
     ],
 )
 def test_a_guessed_token_leaves_the_distribution_as_it_is(verifier, draft) -> None:

@@ -52,8 +52,8 @@ def test_answers_are_hugging_faces_token_for_token(bundle):
         try:
             return await asyncio.gather(
                 *(
-                    decode(engine, method, prompt, max_tokens=24)
-                    for prompt in prompts
+                    decode(engine, method, prompt, max_tokens=12)
+                    for prompt in prompts[:2]
                     for method in ("naive", "ngram")
                 )
             )
@@ -62,7 +62,7 @@ def test_answers_are_hugging_faces_token_for_token(bundle):
 
     found = asyncio.run(answers())
     for index, answer in enumerate(found):
-        assert assert_greedy(bundle, prompts[index // 2], answer.tokens, 24)
+        assert assert_greedy(bundle, prompts[index // 2], answer.tokens, 12)
     assert "Bananas" in found[0].text
 
 

@@ -8,7 +8,7 @@ from decoding import assert_greedy, decode, reference
 from schemas import EngineConfig, VllmConfig
 from workers.vllm_engine.arguments import CPU_BLOCK
 
-pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 METHODS = ("vllm_naive", "vllm_ngram", "vllm_medusa")
 TOKENS = 24

@@ -8,7 +8,7 @@ from decoding import assert_greedy, decode
 from schemas import EngineConfig, VllmConfig
 from workers.methods import get_method
 
-pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 METHOD, TOKENS = "vllm_draft", 40
 SCHEDULED = get_method(METHOD).model_copy(
