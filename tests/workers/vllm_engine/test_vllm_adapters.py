@@ -2,6 +2,7 @@
 with the adapter's weights merged."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,28 +27,41 @@ TOKENS = 24
 
 @pytest.fixture(scope="module")
 def folder(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An adapter, the target that it makes, and an adapter that vLLM does not load."""
+    """An adapter that vLLM does not load yet, and the target that it makes."""
     made = tmp_path_factory.mktemp("adapters")
-    save_adapter(bundle.part("target"), made / ADAPTER).save_pretrained(made / "merged")
-    save_adapter(bundle.part("target"), made / "dora", use_dora=True)
+    merged = save_adapter(bundle.part("target"), made / ADAPTER, use_dora=True)
+    merged.save_pretrained(made / "merged")
     return made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(bundle: Bundle, folder: Path) -> AsyncIterator[Engine]:
     pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    adapters = {name: folder / name for name in (ADAPTER, "dora")}
     config = EngineConfig(
         device="cpu",
         dtype="float32",
         max_batch=8,
         max_context=384,
         kv_slots=4096,
-        vllm=VllmConfig(enforce_eager=True, lora_adapters=adapters),
+        vllm=VllmConfig(enforce_eager=True, lora_adapters={ADAPTER: folder / ADAPTER}),
     )
     loaded = load_engine(METHODS, bundle, config)
     yield loaded
     loaded.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def refusal(engine: Engine, folder: Path) -> str:
+    """What the engine says while the adapter does not load. Then its file is mended.
+
+    A second adapter that does not load would leave a place of the engine's empty: the last, which
+    vLLM's broken kernels add to the target's rows.
+    """
+    with pytest.raises(EngineRefusedError) as refused:
+        await decode(engine, METHODS[0], [1, 2, 3], adapter=ADAPTER, max_tokens=2)
+    file = folder / ADAPTER / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"use_dora": False}))
+    return str(refused.value)
 
 
 async def test_a_batch_holds_answers_of_the_target_and_of_an_adapter(
@@ -89,14 +103,10 @@ def reported(engine: Engine) -> set[bytes]:
     return {hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)}
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("warp", "is not served; adapters: dora, law"),
-        ("dora", r"lora_adapters\.dora: vLLM refuses"),
-    ],
-)
-async def test_an_adapter_that_cannot_answer_ends_no_engine(engine, prompts, name, said):
-    with pytest.raises(EngineRefusedError, match=said):
-        await decode(engine, METHODS[0], prompts[0], adapter=name, max_tokens=2)
-    assert (await decode(engine, METHODS[0], prompts[0], max_tokens=2)).finish == "length"
+async def test_an_adapter_that_cannot_answer_ends_no_engine(engine, prompts, refusal):
+    assert refusal.startswith(f"engine.vllm.lora_adapters.{ADAPTER}: vLLM refuses it: ")
+    with pytest.raises(EngineRefusedError, match=f"is not served; adapters: {ADAPTER}"):
+        await decode(engine, METHODS[0], prompts[0], adapter="warp", max_tokens=2)
+    for adapter in (None, ADAPTER):
+        answer = await decode(engine, METHODS[0], prompts[0], adapter=adapter, max_tokens=2)
+        assert answer.finish == "length"
