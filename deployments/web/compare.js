@@ -34,7 +34,7 @@ function verdict(lanes) {
   const done = standings(lanes);
   if (done.length < 2) return "";
   const first = done.reduce((a, b) => (rate(b) > rate(a) ? b : a));
-  const plain = done.find(({ name }) => name === "naive");
+  const plain = done.find(({ name }) => ["naive", "vllm_naive"].includes(name));
   const times = plain && plain !== first
     ? `, ${(rate(first) / rate(plain)).toFixed(1)} times plain decoding` : "";
   return `Fastest this time: ${first.name}, ${speed(rate(first))} tokens/s${times}.`;
