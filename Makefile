@@ -11,7 +11,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-SHARED := -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+# One process more than there are cores: engines and services that start and end leave cores idle.
+PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
+SHARED := -n $(PROCESSES) --dist loadscope --no-loadscope-reorder
 # Every test marked `vllm` is in these: to collect all others takes as long as some of them run.
 VLLM_TESTS := tests/vllm_service tests/workers/vllm_engine tests/deployments/api/test_field_table.py
 # Those of `make check`, which `make test` does not repeat.

@@ -171,6 +171,7 @@ def metric(name):
     return found and float(found[1])
 
 
+@pytest.mark.slow
 def test_what_keys_use_is_a_metric(service):
     url, _ = service
     pattern = re.compile(r'ray_specadapt_key_(\w+)_total{.*Key="app".*} ([\d.e+]+)', re.IGNORECASE)

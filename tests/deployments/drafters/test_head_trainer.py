@@ -23,6 +23,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting: Setting) -> None:
     setting.samples.take(make_samples(240))
     first = setting.trainer()
