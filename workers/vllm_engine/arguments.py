@@ -8,7 +8,7 @@ from transformers import AutoConfig
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
-from workers.cpu_arithmetic import computes_bfloat16
+from workers.cpu_arithmetic import cpu_dtype
 from workers.vllm_engine import shared
 from workers.vllm_engine.adapter_files import lora_arguments
 from workers.vllm_engine.batch_schedule import batch_ranges
@@ -81,14 +81,10 @@ def _on_gpu(config: EngineConfig) -> bool:
 
 
 def _dtype(config: EngineConfig) -> str:
-    """Return `engine.dtype`, or for "auto" bfloat16 where it is computed in hardware.
-
-    Without such hardware oneDNN has no kernel, and torch's own is several times slower than
-    float32.
-    """
+    """Return `engine.dtype`, or for "auto" bfloat16 on GPUs and the CPU's dtype on CPUs."""
     if config.dtype != "auto":
         return config.dtype
-    return "bfloat16" if _on_gpu(config) or computes_bfloat16() else "float32"
+    return "bfloat16" if _on_gpu(config) else cpu_dtype()
 
 
 def _step_tokens(config: EngineConfig, speculative: Mapping[str, Any] | None) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from schemas import EngineConfig
 from workers.vllm_engine.lifeline import TIED
+from workers.vllm_engine.versions import cpu_build
 
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 """vLLM's variable: 0 is its first model runner, 1 its second."""
@@ -77,10 +78,10 @@ def process_environment_of(config: EngineConfig, *, shared: bool) -> Iterator[No
 
 
 def preloaded_openmp() -> dict[str, str]:
-    """Return the variable that preloads OpenMP for vLLM's CPU build; none where it is not
-    installed."""
+    """Return the variable that preloads OpenMP for vLLM's CPU build; none for other builds, and
+    where OpenMP is not installed."""
     library = Path(sys.prefix) / "lib" / OPENMP
-    if not library.is_file():
+    if not cpu_build() or not library.is_file():
         return {}
     others = os.environ.get("LD_PRELOAD", "").split(":")
     mine = str(library)

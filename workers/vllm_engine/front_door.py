@@ -8,7 +8,7 @@ from pathlib import Path
 
 from schemas import MethodSpec
 from workers.bundle import MANIFEST, Bundle, load_bundle
-from workers.cpu_arithmetic import computes_bfloat16
+from workers.cpu_arithmetic import cpu_dtype
 from workers.methods import VLLM_PREFIX
 from workers.portfolio import ADAPTIVE, method_of, part_of
 from workers.vllm_engine.drafting.portfolio import REQUESTS
@@ -24,7 +24,7 @@ from workers.vllm_engine.shared import (
     speculative_config,
 )
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
-from workers.vllm_engine.versions import SHARED, require, require_release
+from workers.vllm_engine.versions import SHARED, cpu_build, require, require_release
 
 PLAIN = "naive"
 DRAFTING = ("ngram", "suffix", "medusa", "eagle", "eagle3", "draft")
@@ -98,11 +98,10 @@ def _refuse_flags(model: str, flags: Sequence[str]) -> None:
 
 
 def _dtype(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return float32 for vLLM's CPU build on a CPU without bfloat16 arithmetic, where the
-    checkpoint's dtype takes several times as long, unless the user names a dtype."""
+    """Return float32 for vLLM's CPU build where the CPU's dtype is float32, unless the user names
+    a dtype. Elsewhere vLLM chooses."""
     named = any(flag.partition("=")[0] == "--dtype" for flag in flags)
-    slow = bool(preloaded_openmp()) and not computes_bfloat16()
-    return ("--dtype", "float32") if slow and not named else ()
+    return ("--dtype", "float32") if cpu_build() and cpu_dtype() == "float32" and not named else ()
 
 
 class _Models(Bundle):

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workers.methods import METHOD_KEY
 from workers.vllm_engine.drafting.portfolio import REQUESTS, SCOPE
+
+log = logging.getLogger(__name__)
 
 SALT = "cache_salt"
 XARGS = ("vllm_xargs",)
@@ -106,14 +109,20 @@ def with_method(
     holder[name] = {**extra, METHOD_KEY: method, SCOPE: scope}
     if own is not None and isinstance(tenant, str | None) and tenant != "":
         # A digest, so that no client's salt is a method's by chance.
-        request[SALT] = hashlib.sha256(f"{own} {tenant or ''}".encode()).hexdigest()
+        request[SALT] = hashlib.sha256(json.dumps([own, tenant]).encode()).hexdigest()
     return json.dumps(request).encode()
 
 
 async def _take(engine: Any) -> None:
-    # AsyncLLM.collective_rpc returns the first engine's answer only.
-    take = engine.engine_core.call_utility_all_async
-    for counted, *_ in await take("collective_rpc", "take_acceptance"):
+    """Add the engines' counts. A failure is logged, and the page has vLLM's own figures."""
+    try:
+        # AsyncLLM.collective_rpc returns the first engine's answer only.
+        take = engine.engine_core.call_utility_all_async
+        taken = await take("collective_rpc", "take_acceptance")
+    except Exception as error:  # the engine has ended, or vLLM's client has changed
+        log.error("acceptance by drafter is not counted: %r", error)
+        return
+    for counted, *_ in taken:
         for method, drafter, counts in counted:
             for counter, count in zip(COUNTERS, counts, strict=True):
                 counter.labels(method, drafter).inc(count)

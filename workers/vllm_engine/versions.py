@@ -47,6 +47,15 @@ def installed() -> str | None:
     return None
 
 
+def cpu_build() -> bool:
+    """Return whether the installed vLLM is a build for CPUs, which has no other name where it was
+    built from source. OpenMP does not tell: GPU environments have it too, with MKL."""
+    try:
+        return "cpu" in metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        return installed() is not None
+
+
 def require(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
     """Raise ValueError where the installed vLLM, or the target, lacks what an engine's methods
     need; the message names versions and the fix."""

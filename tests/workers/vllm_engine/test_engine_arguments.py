@@ -6,7 +6,6 @@ from conftest_bundle import DEMO
 from schemas import EngineConfig, VllmConfig
 from workers.bundle import Bundle, load_bundle
 from workers.methods import get_method
-from workers.vllm_engine import arguments
 from workers.vllm_engine.arguments import CPU_BLOCK, engine_arguments
 
 CPU = EngineConfig(device="cpu", max_batch=4, prefill_chunk=64, kv_slots=1024)
@@ -20,7 +19,7 @@ def bundle() -> Bundle:
 
 @pytest.fixture(params=[True, False])
 def computes_bfloat16(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(arguments, "computes_bfloat16", lambda: request.param)
+    monkeypatch.setattr("workers.cpu_arithmetic.computes_bfloat16", lambda: request.param)
     return bool(request.param)
 
 

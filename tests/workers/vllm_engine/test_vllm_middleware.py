@@ -83,6 +83,11 @@ def test_a_body_that_vllm_refuses_is_left_as_it_is(body):
     assert with_method(XARGS, SALTS, "adaptive", body) == body
 
 
+def test_a_cache_salt_of_half_a_character_is_a_salt():
+    body = {"vllm_xargs": {"specadapt_method": "eagle3"}}
+    assert asked(body | {"cache_salt": "\ud800"})["cache_salt"] != asked(body)["cache_salt"]
+
+
 @pytest.mark.parametrize("salt", ["", 3, [], {}])
 def test_a_cache_salt_that_vllm_refuses_is_left_as_it_is(salt):
     assert asked({"cache_salt": salt})["cache_salt"] == salt
@@ -161,17 +166,35 @@ async def test_a_client_that_leaves_while_it_sends_is_told_to_the_server():
     assert got == [{"type": "http.disconnect"}]
 
 
-@pytest.mark.asyncio
-async def test_a_scrape_names_the_methods():
-    class Engine:
-        async def collective_rpc(self, _name):
-            return [[]]
-
+async def scraped(taken) -> str:
+    """A scrape of /metrics. taken: the engine's call that counts."""
     server = served()
-    server.state.engine_client = Engine()
+    core = SimpleNamespace(call_utility_all_async=taken)
+    server.state.engine_client = SimpleNamespace(engine_core=core)
     server.get("/metrics")(lambda: generate_latest().decode())
     transport = httpx.ASGITransport(server)
     async with httpx.AsyncClient(transport=transport, base_url="http://vllm") as client:
-        page = (await client.get("/metrics")).text
+        return (await client.get("/metrics")).json()
+
+
+@pytest.mark.asyncio
+async def test_a_scrape_names_the_methods_and_counts_what_every_engine_accepted():
+    async def taken(*_call):
+        worker = [("adaptive", "scraped", [1, 4, 3])]
+        return [[worker], [worker]]
+
+    page = await scraped(taken)
     for method in SALTS:
-        assert f'specadapt_method{{method=\\"{method}\\"}} 1.0' in page
+        assert f'specadapt_method{{method="{method}"}} 1.0' in page
+    labels = '{drafter="scraped",method="adaptive"}'
+    for counter, count in (("drafts", 2.0), ("draft_tokens", 8.0), ("accepted_tokens", 6.0)):
+        assert f"specadapt_{counter}_total{labels} {count}" in page
+
+
+@pytest.mark.asyncio
+async def test_a_scrape_of_an_engine_that_does_not_count_succeeds_and_is_logged(caplog):
+    async def taken(*_call):
+        raise RuntimeError("engine gone")
+
+    assert "specadapt_method" in await scraped(taken)
+    assert "acceptance by drafter is not counted: RuntimeError('engine gone')" in caplog.text
