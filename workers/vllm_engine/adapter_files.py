@@ -83,7 +83,7 @@ def _layers(name: str, folder: Path) -> set[str]:
         raise ValueError(f"{field}: {file} cannot be read: {error}") from error
     layers = {key.partition(".lora_")[0].rpartition(".")[2] for key in keys if ".lora_" in key}
     if SHARED_LAYERS & layers or not layers:
-        found = ", ".join(SHARED_LAYERS & layers) or "nothing"
+        found = ", ".join(sorted(SHARED_LAYERS & layers)) or "nothing"
         raise ValueError(
             f"{field}: {file} changes {found}: give an adapter of the attention's and the MLP's "
             "layers"

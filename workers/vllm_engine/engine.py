@@ -99,7 +99,8 @@ class VllmEngine:
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
         """Stream an answer, a chunk per engine step; see workers.engine.Engine."""
         self._check(request)
-        if self._llm is None:
+        llm = self._llm  # close() may come between two of the next awaits
+        if llm is None:
             raise EngineRefusedError("the engine is closed")
         grammar = request.sampling.grammar
         matcher = None if grammar is None else await self._matcher(grammar)
@@ -114,7 +115,7 @@ class VllmEngine:
             apart = " ".join(filter(None, (drafter, heads_salt(heads))))
             salt = f"{request.scope}{SEPARATOR}{apart}" if request.scope or apart else None
             prompt = tokens_input(list(request.known_token_ids), cache_salt=salt)
-            outputs = self._llm.generate(prompt, params, request.request_id, lora_request=adapter)
+            outputs = llm.generate(prompt, params, request.request_id, lora_request=adapter)
             async with aclosing(outputs):
                 async for output in outputs:
                     chunk = answer.step(output)

@@ -42,7 +42,7 @@ OURS = (
 )
 """Flags of vLLM's that the command sets, and those that would contradict them."""
 
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def _refuse_flags(model: str, flags: Sequence[str]) -> None:
 
 def _dtype(flags: Sequence[str]) -> tuple[str, ...]:
     """Return float32 for vLLM's CPU build where the CPU's dtype is float32, unless the user names
-    a dtype. Elsewhere vLLM chooses."""
-    named = any(flag.partition("=")[0] == "--dtype" for flag in flags)
+    a dtype or a configuration file, which may name one. Elsewhere vLLM chooses."""
+    named = any(flag.partition("=")[0] in ("--dtype", "--config") for flag in flags)
     return ("--dtype", "float32") if cpu_build() and cpu_dtype() == "float32" and not named else ()
 
 
@@ -153,14 +153,14 @@ def _split(methods: Sequence[str]) -> Iterator[tuple[str, str]]:
         if name in seen:
             raise ValueError(f"--methods: {name} is named twice: give it one model")
         seen.add(name)
-        if name not in DRAFTING:
-            if name in (PLAIN, ADAPTIVE):  # always served
-                continue
+        always = (PLAIN,) if second_runner() else (PLAIN, ADAPTIVE)
+        if name in DRAFTING:
+            yield name, weights
+        elif name not in always:
             raise ValueError(
                 f"--methods: {name!r} is unknown: choose from {', '.join(DRAFTING)}; "
-                f"{PLAIN} and {ADAPTIVE} are always served"
+                f"always served: {', '.join(always)}"
             )
-        yield name, weights
 
 
 def _named(name: str, bundle: Bundle | None) -> MethodSpec:

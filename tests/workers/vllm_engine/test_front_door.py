@@ -12,7 +12,7 @@ from ops.harness.vllm_cli import startable
 from ops.main import app
 from workers.methods import get_method
 from workers.vllm_engine.drafting.portfolio import KEY, REQUESTS, Portfolio
-from workers.vllm_engine.environment import OPENMP
+from workers.vllm_engine.environment import OPENMP, RUNNER
 from workers.vllm_engine.front_door import serve_command
 
 
@@ -90,6 +90,7 @@ def test_a_model_of_the_hub_has_weights_by_name_and_look_ups_without_a_host():
         ("m", ["magic"], "naive", [], "'magic' is unknown: choose from ngram, suffix"),
         ("m", ["eagle3"], "naive", [], "eagle3 needs weights, and the model is no bundle"),
         ("m", ["eagle3=no folder"], "naive", [], "neither a folder nor a name"),
+        ("m", ["eagle3=./no_folder"], "naive", [], "neither a folder nor a name"),
         ("m", ["ngram=org/head"], "naive", [], "ngram reads no weights"),
         ("m", ["ngram"], "suffix", [], "--default-method: 'suffix' is not served"),
         ("m", ["ngram"], "naive", ["--speculative_config.method=x"], "leave it out"),
@@ -103,6 +104,12 @@ def test_what_cannot_be_served_is_refused_in_a_line(model, methods, default, fla
     with pytest.raises(ValueError, match=message) as refused:
         serve_command(model, methods, default, flags)
     assert "\n" not in str(refused.value)
+
+
+def test_the_second_runner_has_no_adaptive_method(monkeypatch):
+    monkeypatch.setenv(RUNNER, "1")
+    with pytest.raises(ValueError, match=r"'adaptive' is unknown: .* always served: naive$"):
+        serve_command("m", ["ngram", "adaptive"], "ngram", [])
 
 
 def test_vllm_of_the_same_environment_is_started(monkeypatch, tmp_path):
@@ -120,6 +127,7 @@ def test_vllm_of_the_same_environment_is_started(monkeypatch, tmp_path):
         (True, False, [], ["float32"]),
         (True, False, ["--dtype=bfloat16"], []),
         (True, False, ["--dtype", "half"], ["half"]),
+        (True, False, ["--config", "vllm.yaml"], []),
         (True, True, [], []),
         (False, False, [], []),
     ],
