@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
 
 PARTS = ("medusa", "eagle3", "eagle")
 METHODS = ("vllm_naive", *(f"vllm_{part}" for part in PARTS), "vllm_adaptive")
-TOKENS = 40
+TOKENS = 64
 
 _version = itertools.count(1)
 
