@@ -153,7 +153,7 @@ def test_a_cpu_without_bfloat16_computes_in_float32(
 def test_only_the_cpu_build_gets_openmp_and_float32(
     monkeypatch, tmp_path, distributions, cpu_build
 ):
-    """A GPU's environment may hold OpenMP too, beside a CPU without bfloat16 arithmetic."""
+    """OpenMP may be installed on a machine with a GPU too."""
 
     def version(name: str) -> str:
         if name not in distributions:
