@@ -1,10 +1,9 @@
 """Which method answers a prompt, and why.
 
 Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
-size that the sequence will join. The cluster's favourite keeps its place until another method is
-better by `hysteresis`. Under load the policy takes the method that costs all requests together the
-fewest seconds. A request that may be used to learn can go to another method, if the exploration
-budget pays for it (`router.trials`).
+size that the sequence will join. The cluster's favourite answers until another method is better by
+`hysteresis`. Under load that is the one that costs all requests together the fewest seconds. A
+request that may be used to learn can go elsewhere, if a budget pays for it (`router.trials`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -232,7 +231,7 @@ def _greedy(
     if obstacle is None and favourite.name in constraints.startable and running:
         obstacle = "starting"
     unloaded = min(running or timely, key=lambda one: one.alone) if obstacle else favourite
-    method = _under_load(unloaded, timely)
+    method = _under_load(unloaded, timely, config.hysteresis)
     reason: Reason = "favourite" if method is favourite else obstacle or "load"
     last = named.get(constraints.conversation_method or "")
     if last is not None and last is not method:
@@ -242,17 +241,18 @@ def _greedy(
     return _Chosen(method.name, reason, favourite.name)
 
 
-def _under_load(unloaded: Candidate, timely: Sequence[Candidate]) -> Candidate:
+def _under_load(unloaded: Candidate, timely: Sequence[Candidate], margin: float) -> Candidate:
     """Return the candidate with the least cost under load, own seconds and delays of others.
 
-    `unloaded` is the choice without load. It was made on evidence, so a better prediction does not
-    suffice to replace it: no other counts as faster than `unloaded` is alone, and only the cost of
-    the load can move a prompt. A candidate with little evidence has to win by a standard error.
+    `unloaded` is the choice without load, made on evidence. So no other counts as faster than it is
+    alone: only load, or a replica that holds more of the prompt, replaces it, if the cost falls by
+    more than `margin`. A candidate with little evidence has to win by a standard error.
     """
 
     def seconds(one: Candidate) -> float:
-        doubt = 1.0 if one is unloaded else one.doubt
-        return one.cost * doubt + max(0.0, unloaded.alone - one.alone)
+        if one is unloaded:
+            return one.cost
+        return (one.cost * one.doubt + max(0.0, unloaded.alone - one.alone)) * (1.0 + margin)
 
     return min(timely, key=lambda one: (seconds(one), one is not unloaded))
 

@@ -53,6 +53,8 @@ class Routed:
         """The last one."""
         self.pinned: str | None = None
         """The method that questions ask for by name, if they do."""
+        self.deadline_seconds: float | None = None
+        """Of the next question."""
         self._config = config
         self.trials = Trials(np.random.default_rng((seed, 2)))
 
@@ -60,7 +62,9 @@ class Routed:
         if loads.table is not self.table:
             loads = ReplicaLoads(loads.reports, self.table)
         live = loads.live if loads.reports else self.table.methods
-        constraints = Constraints(healthy=frozenset(live), pinned=self.pinned)
+        constraints = Constraints(
+            frozenset(live), pinned=self.pinned, deadline_seconds=self.deadline_seconds
+        )
         features = replace(question.features, cluster=question.cluster)
         self.decision = decision = choose(
             self.table, features, loads, constraints, self._config, self.trials

@@ -1,13 +1,10 @@
-"""Time on shared cores, in wall seconds and in seconds of work, and the time of steps."""
+"""Time on shared cores, in wall seconds and in seconds of work."""
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
 
 from ops.simulate.costs import StepCosts
 from schemas import EngineConfig
-
-ALMOST = 1e-9
-"""Share of a step by which a moment counts as the step's end."""
 
 
 class Cores:
@@ -65,16 +62,3 @@ class Machine:
     stream_seconds: float = 0.0
     conversations: bool = False
     report_prefixes: bool = True
-
-
-def seconds_of(steps: int, first: float, longer: float) -> float:
-    """Return the seconds of steps: `first` for the first, `longer` more for each next one."""
-    return steps * first + longer * steps * (steps - 1) / 2.0
-
-
-def steps_in(seconds: float, first: float, longer: float) -> float:
-    """Return how many such steps fit into `seconds`: the inverse of `seconds_of`."""
-    if longer * seconds < ALMOST * first**2:
-        return seconds / first
-    half = first - longer / 2.0
-    return (sqrt(half * half + 2.0 * longer * seconds) - half) / longer

@@ -23,8 +23,8 @@ from ops.simulate.costs import (
 )
 from ops.simulate.overhead import NOTHING, Overhead, ServedCosts
 from ops.simulate.policies import Fleet
-from ops.simulate.service import World
 from ops.simulate.workload import Workload, table_workload, traced_workload
+from ops.simulate.world import World
 from ops.tables.trace_store import read_meta, read_rows
 from router import cluster
 from router.embed import Encoder
@@ -111,7 +111,8 @@ class Scenario:
 
     start_seconds: from when a replica is wanted until it serves. kills: seconds at which the
     busiest replica dies. learn: whether routing learns from the answers. turns: of every
-    conversation. report_prefixes: whether replicas report which turns they hold.
+    conversation. report_prefixes: whether replicas report which turns they hold. deadline,
+    patience: seconds that an answer has, and after which its client leaves.
     """
 
     temperature: float
@@ -123,6 +124,8 @@ class Scenario:
     learn: bool = False
     turns: int = 1
     report_prefixes: bool = True
+    deadline: float | None = None
+    patience: float | None = None
 
 
 def load_experiment(
@@ -163,6 +166,8 @@ def load_experiment(
         ingresses=config.http.ingress_replicas,
         turns=scenario.turns,
         report_prefixes=scenario.report_prefixes,
+        deadline=scenario.deadline,
+        patience=scenario.patience,
     )
     settings = {
         "layout": config.layout,
@@ -181,6 +186,8 @@ def load_experiment(
         "ingresses": config.http.ingress_replicas,
         "turns": scenario.turns,
         "report_prefixes": scenario.report_prefixes,
+        "deadline": scenario.deadline,
+        "patience": scenario.patience,
         "temperature": temperature,
         "max_tokens": workload.questions[0].features.max_tokens,
         "start_seconds": scenario.start_seconds,

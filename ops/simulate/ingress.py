@@ -54,6 +54,13 @@ class Ingress:
         """Record which replica has taken a request."""
         self._in_flight.accepted(str(request.number), replica)
 
+    def of(self, request: Request) -> tuple[DecodeRequest, LoadReport | None]:
+        """Return a request as it was sent, and what is known of its replica."""
+        sent, loads = self._sent[request.number], self.loads()
+        replica = self._in_flight.replica(sent.request_id)
+        known = None if replica is None else loads.index.get(replica)
+        return sent, None if known is None else loads.report(known)
+
     def ended(self, request: Request) -> None:
         """Record that a request's last token is out."""
         del self._sent[request.number]

@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 
+from deployments.request.progress import Progress
 from ops.load.policies import Routed
-from ops.simulate.workload import Request
+from ops.simulate.workload import NEVER, Request
 from router.learner import Learner
 from router.replica_loads import ReplicaLoads
-from schemas import DecodeStats, Observation, RouterConfig
+from schemas import (
+    Decision,
+    DecodeRequest,
+    DecodeStats,
+    LoadReport,
+    Observation,
+    RouterConfig,
+)
 
 
 class Learning:
@@ -38,11 +46,36 @@ class Learning:
         self._waiting = []
 
     def ended(self, now: float, request: Request, method: str) -> None:
-        """An answer of this method has its last token."""
+        """Learn from an answer of this method that has its last token."""
         decision = request.decision
         assert decision is not None
         stats = stats_of(now, request, method, f"{self.runs}-{request.number}")
         self.policy.trials.settle(self.policy.table, decision, stats)
+        self._observe(now, decision, stats)
+
+    def cut(
+        self, now: float, request: Request, sent: DecodeRequest, report: LoadReport | None
+    ) -> None:
+        """Learn from an answer that is cut off, as far as it came.
+
+        report: the last one of its replica.
+        """
+        decision = request.decision
+        assert decision is not None
+        progress = Progress(
+            sent.model_copy(update={"request_id": f"{self.runs}-{request.number}"}), request.handed
+        )
+        if request.first != NEVER:
+            progress.first, progress.last = request.first, now
+            progress.later_tokens, progress.steps = request.path.tokens - 1, request.path.steps
+        stats = progress.cut(now, report)
+        if stats is None:
+            return
+        if decision.reason == "exploration":
+            self.policy.trials.settle(self.policy.table, decision, stats)
+        self._observe(now, decision, stats)
+
+    def _observe(self, now: float, decision: Decision, stats: DecodeStats) -> None:
         self._waiting.append(
             Observation(
                 stats=stats,
@@ -50,9 +83,9 @@ class Learning:
                 fit_id=decision.fit_id,
                 table_version=decision.table_version,
                 policy=decision.policy,
-                reason="failover" if method != decision.method else decision.reason,
+                reason=decision.reason if stats.method == decision.method else "failover",
                 propensity=decision.propensity,
-                foretold=decision.foretold.get(method),
+                foretold=decision.foretold.get(stats.method),
                 time=now,
             )
         )

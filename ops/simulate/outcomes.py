@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ops.load.arrivals import Floats
 from ops.simulate.workload import Request
 
-REFUSED = -1
+REFUSED, CUT = -1, -2
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Objectives:
 @dataclass
 class Outcomes:
     """By request [n]: when it arrived, was admitted, had its first token and its last; which method
-    answered (index; REFUSED: none, every line was full or two replicas died of it), its tokens, the
+    answered (index; REFUSED: none, every line was full or two replicas died of it; CUT: its client
+    left or its deadline passed), its tokens, the
     replicas that died under it, and its turn in its conversation. NaN where nothing came of it;
     turns after a refused one never arrive."""
 
@@ -79,12 +80,16 @@ class Outcomes:
         self.tokens[i] = request.said + request.path.tokens
         self.failures[i] = request.failures
 
+    def cut(self, request: Request) -> None:
+        """Record that its client has left, or that its deadline has passed."""
+        self.method[request.number] = CUT
+
     def figures(self, methods: Sequence[str], objectives: Objectives) -> dict[str, Any]:
         """The figures of docs/measuring.md; seconds are from arrival, those of the run from the
         first arrival to the last token."""
-        there = self.method != REFUSED
+        there, cut = self.method >= 0, int((self.method == CUT).sum())
         requests, answered = int((~np.isnan(self.arrived)).sum()), int(there.sum())
-        found: dict[str, Any] = {"requests": requests, "answered": answered}
+        found: dict[str, Any] = {"requests": requests, "answered": answered, "cut_off": cut}
         if not answered:
             return found
         latency = (self.last - self.arrived)[there]
@@ -106,7 +111,7 @@ class Outcomes:
         decoding = sum(usage.decoding for usage in self.usage)
         return {
             **found,
-            "refused": requests - answered,
+            "refused": requests - answered - cut,
             "retried": int((self.failures > 0).sum()),
             "seconds": seconds,
             "tokens_per_s": float(tokens.sum()) / seconds,

@@ -10,7 +10,7 @@ from ops.simulate.experiment import Experiment
 from ops.simulate.outcomes import Objectives, Outcomes
 from ops.simulate.policies import Fleet
 from ops.simulate.runs import Load, jobs_of, outcomes_of
-from ops.simulate.service import World
+from ops.simulate.world import World
 
 MANY = 1000
 """Replicas by which a replica's capacity is counted."""

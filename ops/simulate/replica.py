@@ -1,12 +1,13 @@
 """A simulated replica: the rounds of the engines' schedulers, without an event per step."""
 
 from collections import deque
-from heapq import heappop, heappush
-from math import ceil, floor
+from math import floor
 
-from ops.simulate.cores import ALMOST, Machine, seconds_of, steps_in
+from ops.simulate.batch import Batch
+from ops.simulate.cores import Machine
 from ops.simulate.kept_rows import KeptRows
 from ops.simulate.outcomes import Usage
+from ops.simulate.stretch import Stretch
 from ops.simulate.workload import NEVER, Request
 from schemas import LoadReport
 from workers.replay_engine.engine import rows_of
@@ -41,11 +42,8 @@ class Replica:
         self._reading: Request | None = None
         self._piece = 0
         self._budget = self._chunk
-        self._running: list[tuple[int, int, Request]] = []
-        self._counts = [0] * len(known)
-        self._steps = self._stretch = 0
-        self._since = self._first = self._longer = 0.0
-        self._context = self._rate = self._width = 0.0
+        self._batch = Batch(known)
+        self._stretch = Stretch()
         self.next = NEVER
         """When `advance` is due, in seconds of work."""
         self.version = 0
@@ -59,25 +57,23 @@ class Replica:
         self.decode_seconds = 0.0
         self._began = 0.0
         self._read_seconds = 0.0
-        self._batch_steps = [0] * len(known)
         self._recent: dict[str, float] = {}
         self._report: LoadReport | None = None
 
     @property
     def requests(self) -> list[Request]:
         """All that it has, the running ones first."""
-        running = [request for _, _, request in self._running]
         reading = [] if self._reading is None else [self._reading]
-        return [*running, *reading, *self.waiting]
+        return [*self._batch.requests, *reading, *self.waiting]
 
     @property
     def ongoing(self) -> int:
         """Return the number of its requests."""
-        return len(self._running) + (self._reading is not None) + len(self.waiting)
+        return len(self._batch) + (self._reading is not None) + len(self.waiting)
 
     def take(self, request: Request) -> bool:
         """Queue a request; return False if the queue is full."""
-        running = len(self._running) + (self._reading is not None)
+        running = len(self._batch) + (self._reading is not None)
         if self.ongoing >= self._places:
             return False
         self.waiting.append(request)
@@ -86,21 +82,35 @@ class Replica:
         if self.next == NEVER:
             self._budget = self._chunk
             self._go_on()
-        elif self._stretch > 1 and running < self._rows:
-            done = max(1, ceil(self._steps_in(self._cores.work - self._since) - ALMOST))
-            if done < self._stretch:
-                self._stretch = done
-                self._due(self._since + self._seconds_of(done), self._passing_on)
+        elif running < self._rows:
+            self._end_step()
         return True
+
+    def leave(self, request: Request) -> bool:
+        """End a request before its answer is complete. Return False if it ends with the work that
+        is under way."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+            self.changed = True
+            return True
+        if request is not self._reading:
+            self._end_step()
+            self._batch.cut(request, max(1, self._stretch.steps))
+        return False
+
+    def _end_step(self) -> None:
+        """End the present stretch with the step under way."""
+        if self._stretch.shortened(self._cores.work):
+            self._due(self._stretch.end, self._passing_on)
 
     def advance(self) -> list[Request]:
         """Finish the work that is due now; return the requests that ended."""
         ended: list[Request] = []
         took = self._cores.now - self._began
         self.busy_seconds += took
-        if self._stretch:
+        if self._stretch.steps:
             self.decode_seconds += took
-            self.batch_seconds += len(self._running) * took
+            self.batch_seconds += len(self._batch) * took
             self._decoded(ended)
             self._budget = self._chunk
         else:
@@ -130,118 +140,94 @@ class Replica:
         return {str(request.number): self._left(request) for request in self.requests}
 
     def _left(self, request: Request) -> int:
-        emitted = self._out(request) if request.end else 0.0
+        emitted = self._out(request) if request.begun != NEVER else 0.0
         return max(1, round(request.counted - emitted))
 
     def emitted(self, request: Request) -> int:
         """Return the tokens that a running request has emitted; 0 before its first."""
-        if not request.end:
+        if request.begun == NEVER:
             return 0
         return min(request.path.tokens - 1, floor(self._out(request)))
 
     def _out(self, request: Request) -> float:
-        """Tokens of a running request by now, on the mean way to its end."""
-        steps = request.path.steps - (request.end - self._steps - self._done())
-        return 1.0 + steps * request.path.rate
+        return self._batch.out(request, self._stretch.done(self._cores.work))
 
     def _go_on(self) -> None:
         """Begin the next piece of work: part of a prompt, else steps until a sequence ends."""
         self._began = self._cores.now
         if self._begin_reading():
             return
-        if not self._running:
-            self._stretch = 0
+        if not self._batch:
+            self._stretch = Stretch()
             if self.waiting or self._reading is not None:
                 self._budget = self._chunk
                 self._begin_reading()
             else:
                 self._due(NEVER)
             return
-        room = len(self._running) + (self._reading is not None) < self._rows
+        room = len(self._batch) + (self._reading is not None) < self._rows
         more = self._reading is not None or (room and self.waiting)
-        self._since = self._cores.work
         # a single step if others are to join, else steps until a sequence ends
-        self._stretch, self._longer = 1 if more else self._running[0][0] - self._steps, 0.0
-        self._first = self._costs.step(self._counts, self._context, self._width)
-        self._recent |= {self._names[m]: self._first for m, n in enumerate(self._counts) if n}
-        if self._stretch > 1:
-            context = self._context + self._rate * (self._stretch - 1)
-            last = self._costs.step(self._counts, context, self._width)
-            self._longer = (last - self._first) / (self._stretch - 1)
-        self._due(self._since + self._seconds_of(self._stretch), self._passing_on)
+        batch = self._batch
+        steps = 1 if more else batch.left
+        first = self._costs.step(batch.counts, batch.context, batch.width)
+        self._recent |= {self._names[m]: first for m, n in enumerate(batch.counts) if n}
+        self._stretch = stretch = Stretch(steps, self._cores.work, first)
+        if steps > 1:
+            context = batch.context + batch.rate * (steps - 1)
+            last = self._costs.step(batch.counts, context, batch.width)
+            stretch.longer = (last - first) / (steps - 1)
+        self._due(stretch.end, self._passing_on)
 
     def _begin_reading(self) -> bool:
         """Read on in a prompt, or begin the next if a row is free and the round has tokens left."""
         if self._budget <= 0:
             return False
         if self._reading is None:
-            if not self.waiting or len(self._running) >= self._rows:
+            if not self.waiting or len(self._batch) >= self._rows:
                 return False
             self._reading = self.waiting.popleft()
             self.changed = True
             if self._reading.admitted == NEVER:
                 self._reading.admitted = self._cores.now
             if self._kept is not None:
-                self._reading.held = self._kept.take(self._reading.scope, len(self._running) + 1)
+                self._reading.held = self._kept.take(self._reading.scope, len(self._batch) + 1)
                 self._reading.unread -= self._reading.held
         request = self._reading
         self._piece = min(request.unread, self._budget)
         self._budget -= self._piece
-        self._stretch, self._since = 0, self._cores.work
+        self._stretch = Stretch()
         read = request.prompt - request.held
         seconds = self._costs.prefill(request.method, read)
-        self._due(self._since + seconds * self._piece / read)
+        self._due(self._cores.work + seconds * self._piece / read)
         return True
 
     def _read(self, ended: list[Request]) -> None:
         request = self._reading
         assert request is not None
         request.unread -= self._piece
-        if request.unread:
+        if request.unread and not request.cut:
             return
         self._reading = None
         self.changed = True
-        if request.first == NEVER:
-            request.first = self._cores.now
-        path = request.path
-        if not path.steps:
+        if request.cut:
+            request.path = request.path.until(0)
             self._ended(request, ended)
             return
-        request.end = self._steps + path.steps
-        heappush(self._running, (request.end, request.number, request))
-        self._counts[request.method] += 1
-        request.batch_steps = dict(zip(self._names, self._batch_steps, strict=True))
+        if request.first == NEVER:
+            request.first = self._cores.now
+        if not request.path.steps:
+            self._ended(request, ended)
+            return
         request.stalled_seconds = -self._read_seconds
-        self._context += request.prompt + 1
-        self._rate += path.rate
-        self._width += path.width
+        self._batch.join(request)
 
     def _decoded(self, ended: list[Request]) -> None:
         """The stretch is over."""
-        self._steps += self._stretch
-        for method, count in enumerate(self._counts):
-            if count:
-                self._batch_steps[method] += self._stretch * count
-        self._context += self._rate * self._stretch
-        self._stretch = 0
-        while self._running and self._running[0][0] <= self._steps:
-            _, _, request = heappop(self._running)
-            path = request.path
-            request.batch_steps = {
-                name: now - before
-                for (name, before), now in zip(
-                    request.batch_steps.items(), self._batch_steps, strict=True
-                )
-                if now > before
-            }
+        steps, self._stretch = self._stretch.steps, Stretch()
+        for request in self._batch.decode(steps):
             request.stalled_seconds += self._read_seconds
-            self._counts[request.method] -= 1
-            self._context -= request.prompt + path.tokens
-            self._rate -= path.rate
-            self._width -= path.width
             self._ended(request, ended)
-        if not self._running:
-            self._context = self._rate = self._width = 0.0
 
     def _ended(self, request: Request, ended: list[Request]) -> None:
         ended.append(request)
@@ -249,22 +235,10 @@ class Replica:
         if self._kept is not None:
             self._kept.keep(request.scope, request.told)
 
-    def _done(self) -> int:
-        """Steps of the present stretch by now."""
-        if not self._stretch:
-            return 0
-        return min(self._stretch, floor(self._steps_in(self._cores.work - self._since) + ALMOST))
-
-    def _seconds_of(self, steps: int) -> float:
-        return seconds_of(steps, self._first, self._longer)
-
-    def _steps_in(self, seconds: float) -> float:
-        return steps_in(seconds, self._first, self._longer)
-
     @property
     def _passing_on(self) -> float:
         """Threads at work elsewhere on what the present steps emit, on the mean."""
-        return self._stream * len(self._running) / self._first if self._stream else 0.0
+        return self._stream * len(self._batch) / self._stretch.first if self._stream else 0.0
 
     def _due(self, moment: float, beside: float = 0.0) -> None:
         """Schedule the next event. Until then this replica and `beside` others keep their threads
@@ -276,8 +250,8 @@ class Replica:
         self.version += 1
 
     def _reported(self) -> LoadReport:
-        running = len(self._running) + (self._reading is not None)
-        by_method = {self._names[m]: n for m, n in enumerate(self._counts) if n}
+        running = len(self._batch) + (self._reading is not None)
+        by_method = {self._names[m]: n for m, n in enumerate(self._batch.counts) if n}
         if self._reading is not None:
             name = self._names[self._reading.method]
             by_method[name] = by_method.get(name, 0) + 1
@@ -290,7 +264,7 @@ class Replica:
             running_by_method=by_method,
             outstanding_tokens=sum(left.values()),
             requests=left,
-            mean_batch=float(len(self._running)),
+            mean_batch=float(len(self._batch)),
             recent_step_seconds=dict(self._recent),
             free_slots=(self._rows - running) * self._slots_each,
             slots_each=self._slots_each,

@@ -15,7 +15,8 @@ from ops.load.arrivals import Floats
 from ops.simulate.fleet import Methods
 from ops.simulate.outcomes import Outcomes
 from ops.simulate.policies import Fleet, policy_of
-from ops.simulate.service import Service, World
+from ops.simulate.service import Service
+from ops.simulate.world import World
 from schemas import MethodDeployment
 
 Task = TypeVar("Task")

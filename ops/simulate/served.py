@@ -15,7 +15,8 @@ from ops.simulate.learning import Learning
 from ops.simulate.outcomes import Outcomes
 from ops.simulate.policies import PINNED, Fleet
 from ops.simulate.runs import SERVICE_REPLICAS, Load
-from ops.simulate.service import Service, World
+from ops.simulate.service import Service
+from ops.simulate.world import World
 from schemas.json_files import read_json
 
 JUDGED = ("tokens_per_s", "latency_mean_s", "latency_p95_s")

@@ -1,9 +1,7 @@
 """A simulated service: arrivals, the serving policy, replicas, and the requests' outcomes."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,50 +10,23 @@ from ops.load.arrivals import Floats
 from ops.load.policies import Policy, Routed
 from ops.simulate.agenda import Agenda
 from ops.simulate.cores import Cores, Machine
-from ops.simulate.costs import StepCosts
 from ops.simulate.fleet import LOOK_SECONDS, Methods, Replicas
 from ops.simulate.ingress import Ingress
+from ops.simulate.ingress_work import IngressWork
 from ops.simulate.learning import Learning
 from ops.simulate.outcomes import Outcomes
-from ops.simulate.overhead import NOTHING, Overhead
 from ops.simulate.replica import Replica
-from ops.simulate.workload import DRAWS, NEVER, Request, Workload
+from ops.simulate.workload import DRAWS, NEVER, Request
+from ops.simulate.world import World
 from router.predict import counted_output
-from schemas import EngineConfig, MethodDeployment, RouterConfig, RoutingTable
+from schemas import MethodDeployment, RoutingTable
 
 MOST_FAILURES = 2
 """Replicas that may die under a request before it is given up, as in
 `deployments.request.attempts`."""
 
-
 THINK_SECONDS = 5.0
 """From an answer's end until its conversation's next turn is asked."""
-
-
-@dataclass(frozen=True)
-class World:
-    """A service without its replicas.
-
-    report_seconds: the maximum age of a load report. start_seconds: from when a replica is wanted
-    until it serves. flush_seconds: the interval of learning, None for never. kills: when the
-    busiest replica dies. ingresses: each polls the load reports for itself and does not know what
-    the others have sent since; if cores are shared, requests pass it one by one. turns: of every
-    conversation. report_prefixes: whether replicas report which turns they hold.
-    """
-
-    table: RoutingTable
-    router: RouterConfig
-    engine: EngineConfig
-    costs: StepCosts
-    workload: Workload
-    report_seconds: float
-    start_seconds: float
-    overhead: Overhead = NOTHING
-    flush_seconds: float | None = None
-    kills: tuple[float, ...] = ()
-    ingresses: int = 1
-    turns: int = 1
-    report_prefixes: bool = True
 
 
 class Service:
@@ -80,10 +51,9 @@ class Service:
             self.learning = Learning(policy, world.router, world.flush_seconds)
         self._cores = Cores(world.overhead.cores, world.overhead.crowding)
         self._numbers = {name: m for m, name in enumerate(world.table.methods)}
-        self._free = float("inf") if world.overhead.cores is None else world.ingresses
-        self._line: deque[tuple[float, Callable[..., None], tuple[Any, ...]]] = deque()
-        """What waits for an ingress."""
         self._agenda = Agenda(self._cores)
+        places = NEVER if world.overhead.cores is None else world.ingresses
+        self._ingress_work = IngressWork(self._agenda, self._cores, places)
         machine = Machine(
             *(world.engine, world.costs, self._cores, world.overhead.stream_seconds),
             *(world.turns > 1, world.report_prefixes),
@@ -91,6 +61,8 @@ class Service:
         self._ingresses = [Ingress(lambda: self._table, seed) for seed in range(world.ingresses)]
         self._replicas = Replicas(world.table, machine, scales)
         self._queues: dict[Methods, deque[Request]] = {methods: deque() for methods in scales}
+        self._hosts: dict[int, Replica] = {}
+        """The replica of each request that has one."""
         for methods in layout:
             self._ready(0.0, self._replicas.want(0.0, methods))
         for moment in world.kills:
@@ -149,37 +121,23 @@ class Service:
             question, scope = question.after(told), str(conversation)
         request = Request(number, now, question, ways, turn, scope)
         self._outcomes.arrived[number] = now
-        self._pass(now, self._world.overhead.request_seconds, self._ask, request)
-
-    def _pass(self, now: float, work: float, then: Callable[..., None], *given: Any) -> None:
-        """Through an ingress, when its turn comes; each does one thing at a time."""
-        if self._free:
-            self._begin(now, work, then, given)
-        else:
-            self._line.append((work, then, given))
-
-    def _begin(self, now: float, work: float, then: Callable[..., None], given: Any) -> None:
-        if work == 0.0:
-            then(now, *given)
-            return
-        self._free -= 1
-        self._cores.busy += 1.0
-        self._agenda.after(self._cores.work + work, self._passed, then, given)
-
-    def _passed(self, now: float, then: Callable[..., None], given: tuple[Any, ...]) -> None:
-        self._free += 1
-        self._cores.busy -= 1.0
-        then(now, *given)
-        while self._line and self._free:
-            self._begin(now, *self._line.popleft())
+        if self._world.given_seconds != NEVER:
+            self._agenda.at(now + self._world.given_seconds, self._cut, request)
+        self._ingress_work.add(now, self._world.overhead.request_seconds, self._ask, request)
 
     def _ask(self, now: float, request: Request) -> None:
         """Have it routed, and the methods asked in the policy's order until one has room."""
         ingress = self._ingress(request)
+        if request.cut:
+            self._outcomes.cut(request)
+            self._left -= 1
+            return
         if not ingress.awake:
             self._poll(now, ingress)
         if request.scope:
             ingress.hold(request)
+        if isinstance(self._policy, Routed) and (deadline := self._world.deadline) is not None:
+            self._policy.deadline_seconds = max(0.0, request.arrival + deadline - now)
         if self.learning is None:
             names = self._policy(request.question, ingress.loads())
         else:
@@ -220,9 +178,14 @@ class Service:
         if not replica.take(request):
             return False
         self._ingress(request).accepted(request, name)
+        self._hosts[request.number] = replica
+        self._follow(replica, before)
+        return True
+
+    def _follow(self, replica: Replica, before: int) -> None:
+        """Schedule a replica's next event if it has another one than before."""
         if replica.version != before:
             self._agenda.after(replica.next, self._advance, replica, replica.version)
-        return True
 
     def _advance(self, now: float, replica: Replica, version: int) -> None:
         if version != replica.version:
@@ -231,13 +194,41 @@ class Service:
         if replica.next != NEVER:
             self._agenda.after(replica.next, self._advance, replica, replica.version)
         for request in ended:
-            self._ingress(request).ended(request)
-            self._pass(now, 0.0, self._replied, request)
-            if self.learning is not None:
-                self.learning.ended(now, request, self._world.table.methods[request.method])
+            del self._hosts[request.number]
+            if request.cut:
+                self._cut_off(now, request)
+            else:
+                self._ingress(request).ended(request)
+                self._ingress_work.add(now, 0.0, self._replied, request)
+                if self.learning is not None:
+                    self.learning.ended(now, request, self._world.table.methods[request.method])
             self._replicas.ended(replica, request, now)
         if ended and self._queues:
             self._from_queue(replica.methods)
+
+    def _cut(self, now: float, request: Request) -> None:
+        """A request's client leaves, or its deadline has passed."""
+        request.cut = True
+        replica = self._hosts.get(request.number)
+        if replica is not None:
+            before = replica.version
+            if replica.leave(request):
+                del self._hosts[request.number]
+                self._cut_off(now, request)
+            self._follow(replica, before)
+            return
+        for queue in self._queues.values():
+            if request in queue:
+                queue.remove(request)
+                self._cut_off(now, request)
+
+    def _cut_off(self, now: float, request: Request) -> None:
+        ingress = self._ingress(request)
+        if self.learning is not None:
+            self.learning.cut(now, request, *ingress.of(request))
+        ingress.give_up(request)
+        self._outcomes.cut(request)
+        self._left -= 1
 
     def _replied(self, now: float, request: Request) -> None:
         self._outcomes.ended(request, now)
@@ -285,10 +276,11 @@ class Service:
         emitted = {request: replica.emitted(request) for request in replica.requests}
         self._start(now, replica.methods)
         for request, tokens in emitted.items():
+            del self._hosts[request.number]
             self._ingress(request).give_up(request)
             request.lost(tokens)
             request.line = request.line or [request.method]
-            if request.failures < MOST_FAILURES:
+            if request.failures < MOST_FAILURES and not request.cut:
                 self._place(request)
             else:
                 self._left -= 1

@@ -70,6 +70,24 @@ def simulate(
             help="let replicas report which conversations their caches hold, as when they serve",
         ),
     ] = True,
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            "--deadline",
+            min=0.01,
+            metavar="S",
+            help="deadline of every request, in seconds; routing knows it",
+        ),
+    ] = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            "--patience",
+            min=0.01,
+            metavar="S",
+            help="seconds after which clients leave that have no complete answer",
+        ),
+    ] = None,
     start_seconds: flags.StartSeconds = 30.0,
     overhead: flags.ServiceOverhead = None,
     learn: Annotated[
@@ -108,6 +126,8 @@ def simulate(
     scenario = Scenario(
         *(temperature, max_tokens, seed, start_seconds, tuple(kill or ())),
         *(read_overhead(overhead), learn, turns, report_prefixes),
+        deadline=deadline,
+        patience=patience,
     )
     given = ServiceFlags(load_config(config), bundle, routing, methods)
     experiment = load_experiment(given, traces, costs, scenario)
@@ -174,6 +194,7 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
         "batch": "mean_batch",
         "busy": "busy_share",
         "refused": "refused",
+        "cut off": "cut_off",
     }
     yield table(
         f"Simulated: {figures['requests']} requests at {settings['rate']:.3g} a second on "

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import floor
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,10 @@ class Path:
     def rate(self) -> float:
         """Tokens a decode step."""
         return (self.tokens - 1) / self.steps if self.steps else 0.0
+
+    def until(self, steps: int) -> "Path":
+        """Return its first decode steps."""
+        return Path(1 + floor(steps * self.rate), steps, self.width)
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,8 @@ class Request:
     line: the methods (indices) to ask next. decision: the router's, if it learns. handed: when a
     replica first had it. prompt: its tokens. held: those that its replica need not read. said:
     tokens that dead replicas emitted. counted: output tokens that loads still count before the
-    first of this replica.
+    first of this replica. begun: its replica's count of steps when its first token was out. cut:
+    whether its client has left or its deadline has passed.
     batch_steps: by method, the batch sizes of its decode steps, summed. stalled_seconds: while
     other prompts were read in between. Both are complete at its end.
     """
@@ -181,8 +187,8 @@ class Request:
     __slots__ = (
         *("number", "turn", "scope", "arrival", "question", "ways", "line", "method", "path"),
         *("prompt", "held", "unread"),
-        *("decision", "handed", "admitted", "first", "end", "said", "failures"),
-        *("batch_steps", "stalled_seconds", "counted"),
+        *("decision", "handed", "admitted", "first", "begun", "said", "failures"),
+        *("batch_steps", "stalled_seconds", "counted", "cut"),
     )
 
     def __init__(
@@ -200,10 +206,9 @@ class Request:
         self.method, self.path = -1, ways[0]
         self.prompt = self.unread = question.features.prompt_tokens
         self.decision: Decision | None = None
-        self.handed = self.admitted = self.first = NEVER
+        self.handed = self.admitted = self.first = self.begun = NEVER
         self.held = 0
-        self.end = 0
-        """Its replica's count of steps at its last token; 0 while its prompt is not read."""
+        self.cut = False
         self.said = self.failures = 0
         self.batch_steps: dict[str, int] = {}
         self.stalled_seconds = 0.0
@@ -233,7 +238,7 @@ class Request:
             left = max(1, path.tokens - self.said)
             steps = max(1, round((left - 1) / path.rate)) if left > 1 else 0
             path = Path(left, steps, path.width)
-        self.method, self.path, self.end = method, path, 0
+        self.method, self.path, self.begun = method, path, NEVER
 
     def lost(self, emitted: int) -> None:
         """Record that its replica died after emitting `emitted` tokens."""

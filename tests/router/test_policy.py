@@ -57,6 +57,23 @@ def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
     assert (decision.method, decision.reason) == ("ngram", "load")
 
 
+def test_a_held_prompt_does_not_replace_the_favourite_on_an_idle_replica(
+    table: RoutingTable,
+) -> None:
+    """Draft is predicted to be 2% faster, within the hysteresis, and its prefill costs more, so a
+    cached prompt saves it slightly more."""
+    alone = Prospect(table, replace(PROMPT, cluster=0)).alone()
+    weight = 0.98 * alone["ngram"] / alone["draft"]
+    config = RouterConfig(weights={"ngram": weight})
+    favourite = table.model_copy(update={"assignment": (("ngram",) * 3, *table.assignment[1:])})
+    held = replace(PROMPT, held=np.asarray([15.0]))
+    idle = (report("shared", methods=table.methods),)
+    decision = route(favourite, 0, idle, config, features=held)
+    assert (decision.method, decision.reason) == ("ngram", "favourite")
+    line = (report("ngram", running=8, waiting=8), report("draft"))
+    assert route(favourite, 0, line, config).reason == "load"
+
+
 def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTable) -> None:
     """Of n-gram there is no answer in this cluster, and it looks nearly as fast as the favourite:
     a second prompt in the favourite's batch does not suffice, a long line does."""

@@ -1,5 +1,6 @@
 """Simulated services on schedules that are known: by hand, by a formula, by the replay engines."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from ops.load import runs
 from ops.load.arrivals import poisson
 from ops.load.policies import Question, only
-from ops.simulate.outcomes import REFUSED
+from ops.simulate.outcomes import CUT, REFUSED
 from ops.simulate.replica import Replica
 from ops.simulate.service import Service
 from ops.simulate.workload import Path, Workload
@@ -143,6 +144,7 @@ def some_loads(draw):
     st.integers(1, 4),
     st.integers(0, 3),
     st.lists(st.floats(0.0, 30.0), max_size=2),
+    st.none() | st.floats(0.1, 10.0),
 )
 # the second arrives a rounding error after the end of a step
 @example(
@@ -151,18 +153,20 @@ def some_loads(draw):
     2,
     0,
     [],
+    None,
 )
-def test_every_request_ends_once(load, replicas, rows, waiting, kills):
+def test_every_request_ends_once(load, replicas, rows, waiting, kills, patience):
     steps, arrivals, prompts = load
     world = world_of(
         workload_of(*steps), rows=rows, waiting=waiting, costs=Constant(0.3), kills=tuple(kills)
     )
+    world = replace(world, patience=patience)
     counted = []
     ended = "ops.simulate.outcomes.Outcomes.ended"
     with patch(ended, lambda _, request, now: counted.append((request, now))):
         run(world, [METHODS] * replicas, only("naive"), arrivals, prompts)
     found = run(world, [METHODS] * replicas, only("naive"), arrivals, prompts)
-    there = found.method != REFUSED
+    there = found.method >= 0
     assert len(counted) == len({request.number for request, _ in counted}) == there.sum()
     wanted = np.asarray([1 + steps[p][0] for p in prompts])
     assert (found.tokens == np.where(there, wanted, 0)).all()
@@ -171,7 +175,11 @@ def test_every_request_ends_once(load, replicas, rows, waiting, kills):
     assert all(0.0 <= usage.busy <= usage.there + 1e-6 for usage in found.usage)
     assert all(usage.batch <= rows * usage.decoding + 1e-6 for usage in found.usage)
     if not kills and waiting + rows >= len(arrivals):
-        assert there.all()
+        assert (found.method != REFUSED).all()
+    if patience is None:
+        assert (found.method != CUT).all()
+    else:
+        assert (found.last - found.arrived)[there].max(initial=0.0) <= patience + 0.5 + 0.3 + 1e-6
 
 
 def test_nobody_waits_while_there_is_room():

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ops.load.policies import Policy, Question
-from ops.simulate.service import World
 from ops.simulate.workload import Path, Workload
+from ops.simulate.world import World
 from router.fit.assign import build_table
 from router.prompt import Features
 from schemas import EngineConfig, RouterConfig, RoutingTable
