@@ -22,6 +22,9 @@ class TuningJob(Schema):
     parent: Path | None = Field(
         default=None, description="folder of the head to tune; without one a new head is made"
     )
+    own: Path | None = Field(
+        default=None, description="folder of the bundle's own head, if it has one"
+    )
     parent_number: int = Field(default=0, ge=0, description="its version; 0: the bundle's own")
     replay: Path | None = Field(
         default=None, description="other answers, which `specadapt train generate` wrote"
@@ -60,7 +63,7 @@ class Gain(Schema):
     """Tokens per step of a parent and its candidate on the same held answers.
 
     A new head has no parent: `parent` is of look-ups in the answer's own text, `candidate` of the
-    head together with them.
+    head together with them. In groups of replayed answers `parent` is the bundle's own head.
 
     low, high: 95% interval of the relative gain, by a bootstrap over conversations. Those of groups
     are wider: all of the large groups are within them in 95% of cases.

@@ -188,6 +188,7 @@ class HeadTrainer:
             part=part,
             target=self._bundle.part("target").resolve(),
             parent=self._head(part, number),
+            own=self._head(part, 0),
             parent_number=number,
             replay=replay.resolve() if replay.is_file() else None,
             folder=folder,

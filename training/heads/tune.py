@@ -47,10 +47,13 @@ def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
     torch.set_num_threads(job.threads)
     teacher = Teacher.load(job.target, job.device)
     tune(teacher, job, report)
-    parent = load_head(StoredHead(job.parent, job.part), teacher) if job.parent else None
+    parent, own = (
+        load_head(StoredHead(folder, job.part), teacher) if folder else None
+        for folder in (job.parent, job.own)
+    )
     candidate = load_head(StoredHead(job.out, job.part), teacher)
-    others = read_replay(job.replay).held
-    return judge(teacher, parent, candidate, [*_samples(job.held), *others])
+    held = [*_samples(job.held), *read_replay(job.replay).held]
+    return judge(teacher, parent, candidate, held, own)
 
 
 def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print) -> None:

@@ -10,6 +10,7 @@ import pytest
 from stored_heads import head, origin
 from tuning_setting import Setting, tunings, wait
 
+from deployments.drafters.tuning import Tuning
 from schemas import HeadsInForce
 from tests.training.counting import make_samples
 
@@ -138,6 +139,20 @@ def test_a_round_ends_when_one_of_its_answers_is_erased(setting: Setting, held: 
         trainer.step()
     assert tunings() == []
     assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
+def test_a_later_round_still_knows_the_bundles_own_head(setting: Setting, tmp_path: Path) -> None:
+    setting.versions.promote(setting.versions.add(head(tmp_path / "head"), origin()).number)
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    (folder,) = setting.folder.glob("*/job")
+    job = Tuning(folder).job
+    assert job.parent_number == 1
+    assert job.own == (setting.config.bundle / "eagle3").resolve() != job.parent
+    setting.versions.pause(True)
+    trainer.step()
+    assert tunings() == []
 
 
 @pytest.mark.parametrize("decision", ["pause", "other parent", "delete the files"])
