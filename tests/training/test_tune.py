@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,41 @@ def test_frequent_tokens_of_the_answers_replace_the_rarest_words(
     assert saved.tolist() == stored.vocabulary.tolist()
 
 
+def test_a_refused_head_gives_way_to_its_mean_with_the_parent(
+    bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the tuned head drafts two tokens that the parent does not know."""
+    words = torch.arange(6, 60)
+    teacher = Teacher.load(bundle / "target")
+    new_head("eagle3", teacher, words, 2).save(tmp_path / "parent")
+    monkeypatch.setattr(vocabulary, "MOST_REPLACED", 2 / len(words))
+    job = _job("eagle3", bundle, samples, tmp_path / "job", tokens=500)
+    job = job.model_copy(update={"parent": tmp_path / "parent"})
+    tuning.tune(teacher, job, lambda _: None)
+    parent, tuned = StoredHead(tmp_path / "parent", "eagle3"), StoredHead(job.out, "eagle3")
+    refused, better = Verdict(better=False, reason="worse"), Verdict(better=True)
+    monkeypatch.setattr(tuning, "judge", lambda *_: [refused, better])
+    assert tuning.run_job(job, lambda _: None).better
+    mean = StoredHead(job.out, "eagle3")
+    assert mean.vocabulary is not None
+    assert tuned.vocabulary is not None
+    assert mean.vocabulary.tolist() == tuned.vocabulary.tolist()
+    known = torch.isin(mean.vocabulary, words)
+    assert (~known).sum() == 2
+    for name, weight in mean.weights.items():
+        if not weight.is_floating_point():
+            continue
+        one, other = tuned.weights[name].float(), parent.weights[name].float()
+        if name == "lm_head.weight":
+            rows = torch.searchsorted(words, mean.vocabulary[known])
+            assert torch.equal(weight[~known], tuned.weights[name][~known])
+            weight, one, other = weight[known], one[known], other[rows]
+        torch.testing.assert_close(weight.float(), (one + other) / 2, rtol=0.01, atol=0.01)
+
+    monkeypatch.setattr(tuning, "judge", lambda *_: [refused, refused])
+    assert not tuning.run_job(job, lambda _: None).better
+
+
 def test_an_interrupted_job_gives_the_same_head(
     bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,8 +196,10 @@ def test_each_kind_of_replayed_answers_is_a_group_that_counts(
     teacher = Teacher.load(bundle / "target")
     head = load_head(StoredHead(bundle / "eagle3", "eagle3"), teacher)
     served = [sample for sample in samples if sample.held]
-    found = judge(teacher, head, head, [*served, *read.held]).by_group
-    counts = {name: group.conversations for name, group in found.items() if "replay" in name}
+    (found,) = judge(teacher, head, [head], [*served, *read.held])
+    counts = {
+        name: group.conversations for name, group in found.by_group.items() if "replay" in name
+    }
     assert counts == {"replay": held.total(), **held}
 
 
@@ -210,10 +248,12 @@ def test_a_loss_in_one_of_many_groups_has_to_be_clearer_than_in_one_of_two() -> 
 
 @pytest.mark.parametrize(("tokens", "better"), [(149, True), (145, False)])
 def test_a_head_may_lose_a_little_in_what_was_not_served(tokens: int, better: bool) -> None:
-    """By 0.7%, not by 3.3%. In what was served it may lose nothing."""
+    """In one kind, by 0.7% and not by 3.3%; over all and in what was served, nothing."""
     gained = _measured(40, "b", 8)
-    lost = [Measured(f"r{i}", ("replay",), (150, 100), (tokens, 100)) for i in range(40)]
+    lost = [Measured(f"r{i}", ("replay a",), (150, 100), (tokens, 100)) for i in range(40)]
     assert verdict([*gained, *lost]).better is better
+    lost = [replace(m, groups=("replay",)) for m in lost]
+    assert verdict([*gained, *lost]).reason == "worse beyond the interval in replay"
     served = [Measured(f"a{i}", ("a",), (150, 100), (tokens, 100)) for i in range(10)]
     assert verdict([*_measured(80, "b", 8), *served]).reason == "worse beyond the interval in a"
 
@@ -227,9 +267,10 @@ def test_replayed_answers_compare_with_the_bundles_own_head(
     spoilt = load_head(StoredHead(_emptied(bundle / "eagle3", tmp_path / "s"), "eagle3"), teacher)
     held = [s for s in samples if s.held]
     replayed = [s.model_copy(update={"fit_id": "replay"}) for s in held]
-    found = judge(teacher, spoilt, spoilt, [*held, *replayed], own).by_group
-    assert found["replay"].candidate < found["replay"].parent
-    assert found["cluster 0"].candidate == found["cluster 0"].parent
+    (found,) = judge(teacher, spoilt, [spoilt], [*held, *replayed], own)
+    replay, served = found.by_group["replay"], found.by_group["cluster 0"]
+    assert replay.candidate < replay.parent
+    assert served.candidate == served.parent
 
 
 def _replay(samples: list[Sample], domains: list[str], file: Path) -> Path:
@@ -289,4 +330,5 @@ def _judged(job: TuningJob, samples: list[Sample], candidate: Path, parent: Path
         for folder in (parent, candidate)
     )
     assert after is not None
-    return judge(teacher, before, after, [s for s in samples if s.held])
+    (found,) = judge(teacher, before, [after], [s for s in samples if s.held])
+    return found

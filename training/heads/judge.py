@@ -28,8 +28,8 @@ WORTH = 0.1
 """Gain that makes a new head worth its time: each of its forwards takes up to a tenth of a small
 target's step, and less of a large one's."""
 FORGOTTEN = 0.02
-"""Share of tokens per step that a head may lose in replayed answers, over all rounds together. Heads
-that gained 13% in what was served lost 1%."""
+"""Share of tokens per step that a head may lose in one kind of replay, if it does not lose over all
+of them. Single kinds have few held answers, and one of a dozen loses by chance."""
 LEAST = 0.02
 """Least probability of looked-up tokens, as the adaptive drafter has it."""
 RESAMPLES = 2000
@@ -51,13 +51,14 @@ class Measured:
 def judge(
     teacher: Teacher,
     parent: Head | None,
-    candidate: Head,
+    candidates: Sequence[Head],
     held: Sequence[Sample],
     own: Head | None = None,
-) -> Verdict:
-    """Compare heads that read the same states, on held answers of the target.
+) -> list[Verdict]:
+    """Compare each candidate with its parent, on held answers of the target. All heads read the
+    same states.
 
-    On replayed answers the candidate is compared with `own`, the bundle's own head, if there is one:
+    On replayed answers candidates are compared with `own`, the bundle's own head, if there is one:
     else each round could lose a little of what no served answer shows.
 
     A chain is drafted greedily at every place of an answer, and accepted as far as it equals the
@@ -67,25 +68,32 @@ def judge(
     look-ups alone, and the better of both drafts in each step, as the adaptive drafter merges them.
     """
     fit_id = max(held, key=lambda sample: sample.time).fit_id if held else ""
-    measured, look_ups = [], LookUps(least=LEAST, past=PastAnswers())
+    measured: list[list[Measured]] = [[] for _ in candidates]
+    look_ups = LookUps(least=LEAST, past=PastAnswers())
     for sample in held:
         prompt, answer = sample.prompt_token_ids, sample.answer_token_ids
         if len(answer) < 2:  # the target itself gives the first token
             continue
         ids = torch.tensor([[*prompt, *answer][-LONGEST:]], device=teacher.device)
         first = max(1, ids.shape[1] - len(answer))
-        states = teacher.states(ids, torch.ones_like(ids), candidate.captures)
-        drafted = _accepted(candidate, ids, states, first)
-        if parent is None:
+        states = teacher.states(ids, torch.ones_like(ids), candidates[0].captures)
+        replayed = own is not None and sample.fit_id.startswith(REPLAY)
+        before = own if replayed else parent
+        if before is None:
             greedy = sample.temperature == 0
             found = _looked_up(look_ups, ids[0].tolist(), first, greedy=greedy)
-            both = _steps(found), _steps([max(pair) for pair in zip(found, drafted, strict=True)])
         else:
-            before = own if own is not None and sample.fit_id.startswith(REPLAY) else parent
-            of_before, places = _accepted(before, ids, states, first), len(drafted)
-            both = (places + sum(of_before), places), (places + sum(drafted), places)
-        measured.append(Measured(sample.conversation, _groups(sample, fit_id), *both))
-    return verdict(measured, new=parent is None)
+            found = _accepted(before, ids, states, first)
+        for head, measures in zip(candidates, measured, strict=True):
+            drafted = _accepted(head, ids, states, first)
+            if before is None:
+                merged = [max(pair) for pair in zip(found, drafted, strict=True)]
+                both = _steps(found), _steps(merged)
+            else:
+                places = len(drafted)
+                both = (places + sum(found), places), (places + sum(drafted), places)
+            measures.append(Measured(sample.conversation, _groups(sample, fit_id), *both))
+    return [verdict(measures, new=parent is None) for measures in measured]
 
 
 def _groups(sample: Sample, fit_id: str) -> tuple[str, ...]:
@@ -97,8 +105,8 @@ def _groups(sample: Sample, fit_id: str) -> tuple[str, ...]:
 
 
 def verdict(measured: Sequence[Measured], *, new: bool = False) -> Verdict:
-    """Decide by the intervals: better over all served answers, and worse in no large group, of
-    replayed answers by FORGOTTEN.
+    """Decide by the intervals: better over all served answers, and worse in no large group, in
+    none of the kinds of replay by FORGOTTEN.
 
     The intervals of groups hold for all large ones at once: in a dozen, one would often lose by
     chance. A new head has to be better by WORTH, over all.
@@ -124,7 +132,7 @@ def verdict(measured: Sequence[Measured], *, new: bool = False) -> Verdict:
 
 
 def _allowed(group: str) -> float:
-    return -FORGOTTEN if group.startswith(REPLAY) else 0.0
+    return -FORGOTTEN if group.startswith(f"{REPLAY} ") else 0.0
 
 
 def _gain(measured: Sequence[Measured], tail: float) -> Gain:

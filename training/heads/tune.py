@@ -10,6 +10,7 @@ import torch
 from schemas import Sample, TuningJob, Verdict
 from schemas.json_files import json_lines
 from training.generations import Answer, answer_rows
+from training.heads.head import Head
 from training.heads.judge import judge
 from training.heads.kinds import continued_head, load_head, new_head
 from training.heads.replay import read_replay
@@ -39,7 +40,7 @@ CHECKPOINT_SECONDS = 60.0
 
 
 def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
-    """Tune a head and judge it.
+    """Tune a head and judge it, and if it is refused, its mean with its parent.
 
     An interrupted job continues from its last checkpoint and gives the same head. Raises ValueError
     if the target or the head cannot be trained, or no sample has an answer.
@@ -51,9 +52,31 @@ def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
         load_head(StoredHead(folder, job.part), teacher) if folder else None
         for folder in (job.parent, job.own)
     )
-    candidate = load_head(StoredHead(job.out, job.part), teacher)
+    tuned = load_head(StoredHead(job.out, job.part), teacher)
+    candidates = [tuned] if parent is None else [tuned, _mean(job, parent, teacher)]
     held = [*_samples(job.held), *read_replay(job.replay).held]
-    return judge(teacher, parent, candidate, held, own)
+    verdicts = judge(teacher, parent, candidates, held, own)
+    best = next((i for i, verdict in enumerate(verdicts) if verdict.better), 0)
+    if best:
+        candidates[best].save(job.out)
+    return verdicts[best]
+
+
+@torch.no_grad()
+def _mean(job: TuningJob, parent: Head, teacher: Teacher) -> Head:
+    """Return the mean of the tuned head and its parent, which keeps more of what the parent has
+    learned elsewhere (arXiv 2109.01903). Tokens that the parent does not draft keep their rows."""
+    head = load_head(StoredHead(job.out, job.part), teacher)
+    before = dict(parent.named_parameters())
+    for name, weight in head.named_parameters():
+        if name == "lm_head.weight" and head.vocabulary is not None:
+            assert parent.vocabulary is not None
+            known = torch.isin(head.vocabulary, parent.vocabulary)
+            rows = torch.searchsorted(parent.vocabulary, head.vocabulary[known])
+            weight[known] = (weight[known] + before[name][rows]) / 2.0
+        else:
+            weight.add_(before[name]).div_(2.0)
+    return head
 
 
 def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print) -> None:
