@@ -7,7 +7,7 @@ from math import ceil
 
 from ops.simulate.cores import Machine
 from ops.simulate.outcomes import Usage
-from ops.simulate.replica import Replica
+from ops.simulate.replicas.replica import Replica
 from ops.simulate.workload import Request
 from router.scaling import LOOK_BACK_SECONDS, UsualAnswer, wanted_replicas, work_seconds
 from schemas import EngineConfig, LoadReport, MethodDeployment, RoutingTable

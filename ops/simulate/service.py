@@ -15,7 +15,7 @@ from ops.simulate.ingress import Ingress
 from ops.simulate.ingress_work import IngressWork
 from ops.simulate.learning import Learning
 from ops.simulate.outcomes import Outcomes
-from ops.simulate.replica import Replica
+from ops.simulate.replicas.replica import Replica
 from ops.simulate.workload import DRAWS, NEVER, Request
 from ops.simulate.world import World
 from router.predict import counted_output

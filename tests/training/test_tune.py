@@ -1,36 +1,21 @@
 """Tuning a head on the target's own answers: what is accepted, refused, kept and resumed."""
 
-import json
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from schemas import HeadPart, Sample, TuningJob, Verdict
-from tests.training.counting import Counting, make_samples, save_bundle
+from tests.training.counted_answers import emptied, write_replay
 from training.heads import tune as tuning
 from training.heads import vocabulary
-from training.heads.judge import LARGE_GROUP, Measured, _groups, judge, verdict
+from training.heads.judge import judge
 from training.heads.kinds import load_head, new_head
-from training.heads.replay import read_replay
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 
 PARTS = ("eagle3", pytest.param("eagle", marks=pytest.mark.slow), "medusa")
-
-
-@pytest.fixture(scope="module")
-def bundle(counting: Counting, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_bundle(counting, tmp_path_factory.mktemp("bundle"))
-
-
-@pytest.fixture(scope="module")
-def samples() -> list[Sample]:
-    return make_samples(240)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -47,7 +32,7 @@ def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
     assert words is not None
     assert words.tolist() == list(range(6, 64))
 
-    spoilt = _judged(job, samples, _emptied(job.out, tmp_path / "spoilt"), job.out)
+    spoilt = _judged(job, samples, emptied(job.out, tmp_path / "spoilt"), job.out)
     assert not spoilt.better
     assert spoilt.overall is not None
     assert spoilt.overall.high < 0
@@ -72,7 +57,7 @@ def test_a_new_head_has_to_beat_look_ups(
     known = {*words.tolist()}
     assert sum(token in known for token in seen) >= vocabulary.COVERED * len(seen)
 
-    spoilt = _judged(job, samples, _emptied(job.out, tmp_path / "spoilt"), None)
+    spoilt = _judged(job, samples, emptied(job.out, tmp_path / "spoilt"), None)
     assert spoilt.overall is not None
     assert spoilt.overall.parent == found.overall.parent < found.overall.candidate
     assert spoilt.reason is not None
@@ -166,7 +151,7 @@ def test_an_interrupted_job_gives_the_same_head(
 def test_replayed_answers_are_trained_on_and_judged_as_a_group(
     bundle: Path, samples: list[Sample], tmp_path: Path
 ) -> None:
-    replay = _replay(samples, ["a"] * len(samples), tmp_path / "replay.jsonl")
+    replay = write_replay(samples, ["a"] * len(samples), tmp_path / "replay.jsonl")
     served = [*samples[:2], *(s for s in samples if s.held)]
     job = _job("eagle3", bundle, served, tmp_path / "job", tokens=500)
     job = job.model_copy(update={"replay": replay})
@@ -177,116 +162,6 @@ def test_replayed_answers_are_trained_on_and_judged_as_a_group(
     (rows,) = (line for line in told if " rows, a pass is " in line)
     trained = len([s for s in served if not s.held]) + len([s for s in samples if not s.held])
     assert rows.startswith(f"{trained} rows")
-
-
-def test_each_kind_of_replayed_answers_is_a_group_that_counts(
-    bundle: Path, samples: list[Sample], tmp_path: Path
-) -> None:
-    """A tenth of twenty answers would be too few to count."""
-    kinds = [*["code"] * 20, *["tiny"] * 5, *["chat"] * (len(samples) - 25)]
-    file = _replay(samples, kinds, tmp_path / "replay.jsonl")
-    read = read_replay(file)
-    assert {s.id for s in read.learned}.isdisjoint(s.id for s in read.held)
-    assert len(read.learned) + len(read.held) == len(samples)
-    assert {s.id for s in samples if s.held} <= {s.id for s in read.held}
-    held = Counter(sample.fit_id for sample in read.held)
-    assert held["replay code"] == LARGE_GROUP
-    assert held["replay tiny"] < LARGE_GROUP < held["replay chat"] < len(samples) / 5
-
-    teacher = Teacher.load(bundle / "target")
-    head = load_head(StoredHead(bundle / "eagle3", "eagle3"), teacher)
-    served = [sample for sample in samples if sample.held]
-    (found,) = judge(teacher, head, [head], [*served, *read.held])
-    counts = {
-        name: group.conversations for name, group in found.by_group.items() if "replay" in name
-    }
-    assert counts == {"replay": held.total(), **held}
-
-
-def test_a_gain_in_a_large_kind_of_replay_hides_no_loss_in_a_small_one(
-    samples: list[Sample], tmp_path: Path
-) -> None:
-    kinds = [*["code"] * 20, *["chat"] * (len(samples) - 20)]
-    measured = _measured(40, "b", 8)
-    for sample in read_replay(_replay(samples, kinds, tmp_path / "replay.jsonl")).held:
-        tokens = 142 if sample.fit_id == "replay code" else 160
-        groups = _groups(sample, "fit")
-        measured.append(Measured(sample.conversation, groups, (150, 100), (tokens, 100)))
-    found = verdict(measured)
-    assert found.by_group["replay"].candidate > found.by_group["replay"].parent
-    assert found.reason == "worse beyond the interval in replay code"
-
-
-def test_a_candidate_is_refused_where_a_large_group_loses() -> None:
-    assert verdict(_measured(19)).reason == "19 held conversations are too few: 20 are needed"
-    assert verdict([*_measured(9, "a", 2), *_measured(40, "b", 8)]).better
-    lost = verdict([*_measured(10, "a", 2), *_measured(40, "b", 8)])
-    assert lost.reason == "worse beyond the interval in a"
-    forgot = verdict([*_measured(40, "b", 8), *_measured(10, "replay", 2)])
-    assert forgot.reason == "worse beyond the interval in replay"
-    assert verdict(_measured(40, "replay", 8)).overall is None
-    slightly = [*_measured(10, "a", 2), *_measured(40, "b", 6)]
-    assert "by 10% beyond the interval" in str(verdict(slightly, new=True).reason)
-    assert verdict([*_measured(10, "a", 2), *_measured(40, "b", 9)], new=True).better
-
-
-def test_a_loss_in_one_of_many_groups_has_to_be_clearer_than_in_one_of_two() -> None:
-    served = _measured(40, "b", 8)
-
-    def kind(name: str, tokens: Sequence[int]) -> list[Measured]:
-        groups = ("replay", f"replay {name}")
-        pairs = [((1000, 500), (candidate, 500)) for candidate in tokens]
-        return [Measured(f"{name}{i}", groups, *pair) for i, pair in enumerate(pairs)]
-
-    slight = kind("a", (930, 940, 960, 960, 970, 980, 980, 980, 985, 990))
-    assert "replay a" in str(verdict([*served, *slight]).reason)
-    others = [m for i in range(10) for m in kind(f"c{i}", (990, 1000, 1010) * 4)]
-    assert verdict([*served, *slight, *others]).better
-    clear = kind("a", (910,) * 5 + (940,) * 5)
-    assert "replay a" in str(verdict([*served, *clear, *others]).reason)
-
-
-@pytest.mark.parametrize(("tokens", "better"), [(149, True), (145, False)])
-def test_a_head_may_lose_a_little_in_what_was_not_served(tokens: int, better: bool) -> None:
-    """In one kind, by 0.7% and not by 3.3%; over all and in what was served, nothing."""
-    gained = _measured(40, "b", 8)
-    lost = [Measured(f"r{i}", ("replay a",), (150, 100), (tokens, 100)) for i in range(40)]
-    assert verdict([*gained, *lost]).better is better
-    lost = [replace(m, groups=("replay",)) for m in lost]
-    assert verdict([*gained, *lost]).reason == "worse beyond the interval in replay"
-    served = [Measured(f"a{i}", ("a",), (150, 100), (tokens, 100)) for i in range(10)]
-    assert verdict([*_measured(80, "b", 8), *served]).reason == "worse beyond the interval in a"
-
-
-def test_replayed_answers_compare_with_the_bundles_own_head(
-    bundle: Path, samples: list[Sample], tmp_path: Path
-) -> None:
-    """Two rounds that each lose a little may not lose more than one."""
-    teacher = Teacher.load(bundle / "target")
-    own = load_head(StoredHead(bundle / "eagle3", "eagle3"), teacher)
-    spoilt = load_head(StoredHead(_emptied(bundle / "eagle3", tmp_path / "s"), "eagle3"), teacher)
-    held = [s for s in samples if s.held]
-    replayed = [s.model_copy(update={"fit_id": "replay"}) for s in held]
-    (found,) = judge(teacher, spoilt, [spoilt], [*held, *replayed], own)
-    replay, served = found.by_group["replay"], found.by_group["cluster 0"]
-    assert replay.candidate < replay.parent
-    assert served.candidate == served.parent
-
-
-def _replay(samples: list[Sample], domains: list[str], file: Path) -> Path:
-    lines = [
-        {"id": s.id, "domain": domain, "temperature": 0.0, "prompt": s.prompt_token_ids}
-        | {"answer": s.answer_token_ids}
-        for s, domain in zip(samples, domains, strict=True)
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return file
-
-
-def _measured(count: int, group: str = "a", candidate: int = 8) -> list[Measured]:
-    """Two answers of each conversation, whose parent has 5 of 10 tokens accepted."""
-    names = [f"{group}{i}" for i in range(count) for _ in range(2)]
-    return [Measured(name, (group,), (15, 10), (10 + candidate, 10)) for name in names]
 
 
 def _interrupt(line: str) -> None:
@@ -308,19 +183,6 @@ def _job(
         folder=folder,
         tokens=tokens,
     )
-
-
-def _emptied(head: Path, spoilt: Path) -> Path:
-    """Write a copy of a head whose weights are 0: all of its logits are equal, and it drafts the
-    first of its words, which no answer holds."""
-    spoilt.mkdir()
-    (spoilt / "config.json").write_bytes((head / "config.json").read_bytes())
-    weights = load_file(head / "model.safetensors")
-    for name, weight in weights.items():
-        if weight.is_floating_point():
-            weights[name] = torch.zeros_like(weight)
-    save_file(weights, spoilt / "model.safetensors")
-    return spoilt
 
 
 def _judged(job: TuningJob, samples: list[Sample], candidate: Path, parent: Path | None) -> Verdict:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ops.load.policies import only
-from ops.simulate.kept_rows import KeptRows
 from ops.simulate.outcomes import REFUSED, Objectives
+from ops.simulate.replicas.kept_rows import KeptRows
 from ops.simulate.service import THINK_SECONDS, Service
 from tests.ops.simulate.worlds import Constant, workload_of, world_of
 

@@ -12,7 +12,7 @@ from ops.load import runs
 from ops.load.arrivals import poisson
 from ops.load.policies import Question, only
 from ops.simulate.outcomes import CUT, REFUSED
-from ops.simulate.replica import Replica
+from ops.simulate.replicas.replica import Replica
 from ops.simulate.service import Service
 from ops.simulate.workload import Path, Workload
 from router.prompt import Features

@@ -3,11 +3,11 @@
 from collections import deque
 from math import floor
 
-from ops.simulate.batch import Batch
 from ops.simulate.cores import Machine
-from ops.simulate.kept_rows import KeptRows
 from ops.simulate.outcomes import Usage
-from ops.simulate.stretch import Stretch
+from ops.simulate.replicas.batch import Batch
+from ops.simulate.replicas.kept_rows import KeptRows
+from ops.simulate.replicas.stretch import Stretch
 from ops.simulate.workload import NEVER, Request
 from schemas import LoadReport
 from workers.replay_engine.engine import rows_of

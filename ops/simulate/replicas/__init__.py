@@ -1,0 +1,1 @@
+"""What a simulated replica does."""
