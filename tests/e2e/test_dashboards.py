@@ -58,7 +58,7 @@ def found(prometheus, expression):
         answer = HTTP.get(
             f"{prometheus}/api/v1/query", params={"query": query}, timeout=CALL_SECONDS
         )
-    except httpx.ConnectError:
+    except httpx.TransportError:
         return []
     if answer.status_code == 503:  # it is starting
         return []

@@ -60,7 +60,7 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):  # noqa: ARG001 - its 
     def ready():
         try:
             health = HTTP.get(f"{url}/health")
-        except httpx.ConnectError:
+        except httpx.TransportError:
             return False
         return health.is_success and len(health.json()["methods"]) == 2
 
