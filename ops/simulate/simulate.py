@@ -194,8 +194,9 @@ def _tables(figures: dict[str, Any]) -> Iterable[Group | str]:
         "batch": "mean_batch",
         "busy": "busy_share",
         "refused": "refused",
-        "cut off": "cut_off",
     }
+    if settings["deadline"] or settings["patience"]:
+        columns["cut off"] = "cut_off"
     yield table(
         f"Simulated: {figures['requests']} requests at {settings['rate']:.3g} a second on "
         f"{settings['replicas']} replicas ({settings['layout']})",

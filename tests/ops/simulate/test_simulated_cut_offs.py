@@ -88,3 +88,16 @@ def test_routing_knows_the_deadline():
     assert asked(world)["naive"] == 100
     assert asked(replace(world, deadline=0.3))["ngram"] == 100
     assert asked(replace(world, patience=0.3))["naive"] == 100
+
+
+def test_an_answer_teaches_as_far_as_it_came():
+    """Its first token is out at 0.5 s, then a step takes 1 s. The third one ends at 3.5."""
+    world = replace(world_of(workload_of((9, 9))), flush_seconds=1e9, patience=3.2)
+    service = Service(world, [("naive",)], Routed(world.table, world.router, 0), {})
+    seen = []
+    service.learning._observe = lambda _now, _decision, stats: seen.append(stats)
+    service.run(np.zeros(1), np.zeros(1, int), seed=0)
+    (stats,) = seen
+    assert (stats.output_tokens, stats.target_steps) == (4, 4)
+    assert stats.decode_seconds == pytest.approx(3.0)
+    assert stats.finish_reason == "cancelled"
