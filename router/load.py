@@ -32,7 +32,8 @@ class Forecast(NamedTuple):
     the part until its first token. per_token: seconds between later tokens. delay: seconds by which
     all other requests together end later. Sequences in its batch take longer steps while it runs,
     and wait for its prefill. As many requests as stand in line before it are expected behind it,
-    and wait for its share of the replica's time. These delay others in turn.
+    and wait for its share of the replica's time. These delay others in turn. idle: what it would
+    take on a usual replica without load that holds as much of the prompt.
     """
 
     seconds: float
@@ -40,6 +41,7 @@ class Forecast(NamedTuple):
     delay: float
     first: float = 0.0
     per_token: float = 0.0
+    idle: float = 0.0
 
 
 class Prospect:
@@ -115,7 +117,7 @@ class Prospect:
         if place is _IDLE:
             decoding = steps * self._alone[m]
             per_token = decoding / self._later_tokens
-            return Forecast(prefill + decoding, 0.0, 0.0, prefill, per_token)
+            return Forecast(prefill + decoding, 0.0, 0.0, prefill, per_token, prefill + decoding)
         if place.held:
             prefill = predict.prefill_seconds(self._table, m, self._prompt_tokens, place.held)
         batch, line, slower = place.batch, place.line, place.slower
@@ -139,6 +141,7 @@ class Prospect:
             delay=slower * delay,
             first=slower * (place.waiting + prefill),
             per_token=slower * steps * step / self._later_tokens,
+            idle=prefill + steps * self._alone[m],
         )
 
 

@@ -38,21 +38,21 @@ class NoMethodAvailableError(RuntimeError):
 class Candidate:
     """One method's prospects for one request.
 
-    predicted: seconds under the present load. The next four are divided by the method's weight in
+    predicted: seconds under the present load. The next five are divided by the method's weight in
     the configuration, because methods are compared by them: alone: seconds on an idle replica.
-    usual: `alone` without the prompt's deviation from its cluster. loaded: `predicted`. cost:
-    `predicted` plus `delay`.
-    waiting: seconds of `predicted` until it gets a place. first: until the first token. per_token:
-    between later tokens. delay: seconds by which it delays other
-    requests. answers: evidence behind its acceptance. log_error: standard error of the logarithm of
-    `alone`, and error: of `predicted`. The load is known from reports, so a queue makes no method
-    uncertain. obstacle: why it should not answer.
+    usual: `alone` without the prompt's deviation from its cluster. idle: `alone` with what the
+    replica holds of the prompt. loaded: `predicted`. cost: `predicted` plus `delay`. waiting: part
+    of `predicted` until it gets a place. first: until the first token. per_token: between later
+    tokens. delay: seconds by which it delays other requests. answers: evidence behind its
+    acceptance. log_error: standard error of the logarithm of `alone`. error: of `predicted`; the
+    load, known from reports, adds nothing to it. obstacle: why it should not answer.
     """
 
     name: str
     predicted: float
     alone: float
     usual: float
+    idle: float
     loaded: float
     cost: float
     waiting: float
@@ -190,6 +190,7 @@ def _candidates(
             predicted=seconds,
             alone=alone[name] / weight,
             usual=usual[name] / weight,
+            idle=(forecast.idle + start) / weight,
             loaded=seconds / weight,
             cost=(seconds + forecast.delay) / weight,
             waiting=forecast.waiting,
@@ -244,15 +245,14 @@ def _greedy(
 def _under_load(unloaded: Candidate, timely: Sequence[Candidate], margin: float) -> Candidate:
     """Return the candidate with the least cost under load, own seconds and delays of others.
 
-    `unloaded` is the choice without load, made on evidence. So no other counts as faster than it is
-    alone: only load, or a replica that holds more of the prompt, replaces it, if the cost falls by
-    more than `margin`. A candidate with little evidence has to win by a standard error.
+    `unloaded` is the choice without load, made on evidence. So no other counts as faster than it
+    is when idle. One with little evidence has to win by a standard error.
     """
 
     def seconds(one: Candidate) -> float:
         if one is unloaded:
             return one.cost
-        return (one.cost * one.doubt + max(0.0, unloaded.alone - one.alone)) * (1.0 + margin)
+        return (one.cost * one.doubt + max(0.0, unloaded.idle - one.idle)) * (1.0 + margin)
 
     return min(timely, key=lambda one: (seconds(one), one is not unloaded))
 

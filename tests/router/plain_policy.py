@@ -113,10 +113,11 @@ class Prospect:
 
     def _of(self, m: int, name: str, loads: Sequence[LoadReport]) -> Forecast:
         prefill, steps = prefill_seconds(self._table, self._prompt)[m], self._steps[m]
+        idle = prefill + steps * self._times(1.0)[m]
         hosts = [r for r in loads if r.healthy and name in r.methods]
         roomy = [r for r in hosts if r.waiting == 0 and r.free_slots >= self._slots]
         if not hosts:
-            return Forecast(prefill + steps * self._times(1.0)[m], 0.0, 0.0)
+            return Forecast(idle, 0.0, 0.0, idle=idle)
         taken = min(roomy or hosts, key=lambda r: burden(r, name))
         running = {
             self._table.methods.index(n): c for n, c in taken.running_by_method.items() if c > 0
@@ -140,7 +141,7 @@ class Prospect:
         share = prefill + steps * self._times(batch)[m] / batch
         lone = np.average(self._times(1.0)[beside], weights=counts)
         knock_on = 1.0 + 2.0 * max(0.0, 1.0 - lone / before) if before > 0.0 else 1.0
-        return Forecast(waiting + own, waiting, knock_on * (delay + line * share))
+        return Forecast(waiting + own, waiting, knock_on * (delay + line * share), idle=idle)
 
     def _turn(self, running: dict[int, int], batch: float) -> float:
         table, here, counts = self._table, list(running), list(running.values())

@@ -60,8 +60,11 @@ def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
 def test_a_held_prompt_does_not_replace_the_favourite_on_an_idle_replica(
     table: RoutingTable,
 ) -> None:
-    """Draft is predicted to be 2% faster, within the hysteresis, and its prefill costs more, so a
-    cached prompt saves it slightly more."""
+    """Draft is predicted to be 2% faster, within the hysteresis, and to read prompts five times as
+    slowly, so that a cached prompt saves it more."""
+    slow = table.prefill_seconds.copy()
+    slow[METHODS.index("draft")] *= 5.0
+    table = table.model_copy(update={"prefill_seconds": slow})
     alone = Prospect(table, replace(PROMPT, cluster=0)).alone()
     weight = 0.98 * alone["ngram"] / alone["draft"]
     config = RouterConfig(weights={"ngram": weight})
