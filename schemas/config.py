@@ -178,9 +178,7 @@ class RouterConfig(Settings):
         description="observations of a cluster after which earlier ones have half their weight",
     )
     hysteresis: float = Field(
-        default=0.05,
-        ge=0.0,
-        description="least relative advantage of a new favourite, and of another method under load",
+        default=0.05, ge=0.0, description="least advantage of a new favourite, and under load"
     )
     confidence: float = Field(
         default=0.8, ge=0.5, lt=1.0, description="least probability that a new favourite is better"
