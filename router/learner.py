@@ -189,7 +189,6 @@ class Learner:
             context_slope=self._speed.context_slopes(),
             step_weight=self._speed.step_weight(),
             prefill_ratio=self._speed.prefill_ratios(),
-            cached_share=self._speed.cached_share(),
             profile_share=self._profile_share.copy(),
         )
         self._table = self._table.model_copy(update={"live": live})

@@ -21,10 +21,6 @@ OWN_HALF_LIFE = 8.0
 """Half-life of step and prefill ratios, in answers of the same method. One answer averages tens of
 steps or prompt tokens, so a few answers suffice."""
 
-CACHE_PRIOR_ANSWERS = 4.0
-"""Weight, in answers, of the assumption that a method finds no prompt tokens in the prefix cache.
-A drafter that cannot resume from a cached prefix never finds any."""
-
 ALONE_BATCH = 1.5
 """Mean sequences per step up to which an answer counts as decoded alone."""
 
@@ -71,7 +67,7 @@ class StepTiming(NamedTuple):
 
 
 class MachineSpeed:
-    """Ratios of live to profiled time for m methods, and the share of prompts they find cached.
+    """Ratios of live to profiled time for m methods.
 
     log_batch_ratio: logarithm [m] of the further step ratio in a full batch before any answer, as
     a promoted table has it.
@@ -89,10 +85,6 @@ class MachineSpeed:
         self._prefill = DecayingSums(
             methods, ("log_prefill_ratio", "prefill_ratio_weight"), OWN_HALF_LIFE, half_life
         )
-        # Cached and new prompts alternate, so the share needs as many answers as acceptance.
-        self._cache = DecayingSums(
-            methods, ("cached_tokens", "looked_up_tokens", "looked_up_answers"), *[half_life] * 2
-        )
         self._doubt = np.eye(methods * (ENDS + 1))
         self._forget = UNTRIED_HALF_LIVES * half_life
         self._latest = np.zeros((methods, ENDS + 1))
@@ -104,11 +96,6 @@ class MachineSpeed:
         """Learn from an answer of a method that the table has."""
         stats, share = observation.stats, 1.0 / observation.choices
         method = table.methods.index(stats.method)
-        # Further choices find what the first has read, and a cut answer does not say what it found.
-        tells = stats.finish_reason != "cancelled" and observation.choices == 1
-        if tells and observation.cluster >= 0:
-            tokens = (stats.cached_prompt_tokens, stats.prompt_tokens)
-            self._cache.add(method, (*tokens, 1.0))
         timing = step_timing(table, stats)
         if timing is not None:
             end = round(predict.batch_fullness(stats.mean_batch))
@@ -202,16 +189,10 @@ class MachineSpeed:
         """Return each method's ratio of live to profiled prefill time [m]."""
         return np.asarray(np.exp(shared_and_own(*self._prefill.columns)))
 
-    def cached_share(self) -> Floats:
-        """Return the share [m] of its prompts' tokens that each method finds cached."""
-        cached, prompt, answers = self._cache.columns
-        found = cached / np.maximum(prompt, 1e-9)
-        return np.asarray(found * answers / (answers + CACHE_PRIOR_ANSWERS))
-
     def state(self) -> dict[str, list[float]]:
         """Return all sums by name, as JSON values."""
         steps = self._steps.state() | self._context.state()
-        return steps | self._prefill.state() | self._cache.state()
+        return steps | self._prefill.state()
 
     def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
         """Take the sums over from a state.
@@ -227,7 +208,6 @@ class MachineSpeed:
         self._steps.restore(state, rows)
         self._context.restore(state, kept)
         self._prefill.restore(state, kept)
-        self._cache.restore(state, kept)
 
     def _alone(self) -> tuple[Floats, Floats]:
         """Return sums of log ratios alone and their answers [m].

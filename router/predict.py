@@ -83,7 +83,7 @@ class _Machine:
     steps: seconds [m][B][C]. slopes: growth of the log ratio with the log context beyond the grid.
     step_ratio: live over profiled, alone. full_batch: logarithm of the
     further ratio in a full batch. prefill: constant and seconds per token. prefill_ratio: live over
-    profiled. cached_share: share of prompt tokens found in the prefix cache.
+    profiled.
     """
 
     steps: list[list[list[float]]]
@@ -92,7 +92,6 @@ class _Machine:
     slopes: list[float]
     prefill: list[tuple[float, float]]
     prefill_ratio: list[float]
-    cached_share: list[float]
 
 
 @once
@@ -104,7 +103,6 @@ def _machine(table: RoutingTable) -> _Machine:
         slopes=table.live.context_slope.tolist(),
         prefill=[(constant, slope) for constant, slope in table.prefill_seconds.tolist()],
         prefill_ratio=table.live.prefill_ratio.tolist(),
-        cached_share=table.live.cached_share.tolist(),
     )
 
 
@@ -202,22 +200,21 @@ def prefill_seconds(
 ) -> float:
     """Predict seconds from admission to the first token.
 
-    The method finds its usual share of the prompt in the prefix cache, or `held` tokens if that
-    is more.
+    held: how many of the prompt's tokens the prefix cache holds. What other prompts found there
+    does not count: else a client that repeats its prompts would draw everybody's to a method.
     """
     machine = _machine(table)
-    read = prompt_tokens - max(held, prompt_tokens * machine.cached_share[method])
     constant, per_token = machine.prefill[method]
-    return machine.prefill_ratio[method] * (constant + per_token * read)
+    return machine.prefill_ratio[method] * (constant + per_token * (prompt_tokens - held))
 
 
 def prefills(table: RoutingTable, prompt_tokens: float) -> list[float]:
     """Predict seconds from admission to the first token for every method [m]."""
     machine = _machine(table)
     return [
-        ratio * (line[0] + line[1] * (prompt_tokens * (1.0 - cached)))
-        for ratio, line, cached in zip(
-            machine.prefill_ratio, machine.prefill, machine.cached_share, strict=True
+        ratio * (constant + per_token * prompt_tokens)
+        for ratio, (constant, per_token) in zip(
+            machine.prefill_ratio, machine.prefill, strict=True
         )
     ]
 

@@ -44,7 +44,7 @@ LIVE_METHOD_AXIS = {
     **dict.fromkeys(
         (
             *("step_ratio", "batch_ratio", "context_slope", "step_weight"),
-            *("prefill_ratio", "cached_share", "profile_share"),
+            *("prefill_ratio", "profile_share"),
         ),
         0,
     ),

@@ -73,9 +73,8 @@ class Live(Schema):
     batch of eight or more; in between it is linear in the logarithm of the batch. context_slope
     [m]: growth of the logarithm of the ratio with the logarithm of the context, beyond the grid's
     longest. step_weight [m]: answers behind the ratios. prefill_ratio [m]: ratio of live to
-    profiled prefill time. cached_share [m]: share of its prompts' tokens that a method finds in
-    the prefix cache and does not read. profile_share [m]: share of the profile's acceptance
-    evidence that counts; below 1 where a head drafts that is not the profiled one.
+    profiled prefill time. profile_share [m]: share of the profile's acceptance evidence that
+    counts; below 1 where a head drafts that is not the profiled one.
 
     Files and states name each array `live_<field>`.
     """
@@ -91,7 +90,6 @@ class Live(Schema):
     context_slope: Array
     step_weight: Array
     prefill_ratio: Array
-    cached_share: Array
     profile_share: Array
 
     @classmethod
@@ -108,7 +106,6 @@ class Live(Schema):
             context_slope=np.zeros(m),
             step_weight=np.zeros(m),
             prefill_ratio=np.ones(m),
-            cached_share=np.zeros(m),
             profile_share=np.ones(m),
         )
 
@@ -184,7 +181,8 @@ class RoutingTable(Schema):
     @model_validator(mode="before")
     @classmethod
     def _from_file(cls, values: Any) -> Any:
-        """Gather `live_` arrays into `live`, and fill in what older tables do not have."""
+        """Gather `live_` arrays into `live`. Fill in what older tables do not have, and leave out
+        what only they have."""
         if not isinstance(values, dict):
             return values
         k, m = len(values.get("assignment", ())), len(values.get("methods", ()))
@@ -195,8 +193,8 @@ class RoutingTable(Schema):
         }
         given = {n: v for n, v in values.items() if not n.startswith(LIVE)}
         if "live" not in given:
-            learned = {n.removeprefix(LIVE): v for n, v in values.items() if n.startswith(LIVE)}
-            given["live"] = dict(Live.nothing(k, m)) | learned
+            nothing = dict(Live.nothing(k, m))
+            given["live"] = {n: values.get(LIVE + n, array) for n, array in nothing.items()}
         return without | given
 
     @model_validator(mode="after")

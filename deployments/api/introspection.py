@@ -89,7 +89,6 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
         "live_step_ratio": _by_method(table, table.live.step_ratio),
         "live_batch_ratio": _by_method(table, table.live.batch_ratio),
         "live_prefill_ratio": _by_method(table, table.live.prefill_ratio),
-        "live_cached_share": _by_method(table, table.live.cached_share),
         "live_profile_share": _by_method(table, table.live.profile_share),
         "provenance": {k: v for k, v in table.provenance.items() if k not in BULKY},
     }

@@ -164,6 +164,5 @@ def retimed_by(
         context_slope=np.zeros(count),
         step_weight=np.zeros(count),
         prefill_ratio=np.ones(count),
-        cached_share=np.zeros(count),
     )
     return with_favourites(timed, table.default_method)

@@ -45,8 +45,7 @@ def step_seconds(table: RoutingTable, batch: float, context: float) -> Floats:
 def prefill_seconds(table: RoutingTable, prompt_tokens: float) -> Floats:
     """Of every method [m]."""
     constant, slope = table.prefill_seconds.T
-    read = prompt_tokens * (1.0 - table.live.cached_share)
-    return np.asarray(table.live.prefill_ratio * (constant + slope * read))
+    return np.asarray(table.live.prefill_ratio * (constant + slope * prompt_tokens))
 
 
 def typical_seconds(table: RoutingTable) -> Floats:

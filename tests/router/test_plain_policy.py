@@ -38,7 +38,6 @@ def tables(draw: st.DrawFn) -> RoutingTable:
         batch_ratio=np.exp(spread * rng.standard_normal(len(METHODS))),
         step_weight=answers * rng.random(len(METHODS)),
         prefill_ratio=ratio[::-1].copy(),
-        cached_share=rng.random(len(METHODS)) / 2.0,
     )
     return learned.model_copy(
         update={

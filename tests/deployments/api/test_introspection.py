@@ -12,7 +12,6 @@ def test_how_the_service_differs_from_what_was_measured_is_shown_by_method(confi
         "step_ratio": np.arange(len(table.methods)) + 1.5,
         "batch_ratio": np.arange(len(table.methods)) + 0.5,
         "prefill_ratio": np.arange(len(table.methods)) + 2.5,
-        "cached_share": np.arange(len(table.methods)) / 10,
         "profile_share": np.arange(len(table.methods)) / 20,
     }
     shown = table_summary(table.with_live(**learned))

@@ -35,7 +35,7 @@ def test_other_methods_keep_their_times(table: RoutingTable) -> None:
 
 def test_what_was_learned_of_the_old_steps_is_forgotten(table: RoutingTable) -> None:
     learned = table.with_live(
-        step_ratio=np.full(3, 2.0), step_weight=np.full(3, 9.0), cached_share=np.full(3, 0.5)
+        step_ratio=np.full(3, 2.0), step_weight=np.full(3, 9.0)
     )
     made = changed(learned)
     draft = made.methods.index("draft")
@@ -43,4 +43,3 @@ def test_what_was_learned_of_the_old_steps_is_forgotten(table: RoutingTable) -> 
     assert made.live.batch_ratio[draft] == 1.5
     assert made.live.step_weight[draft] == 0.0
     assert made.live.step_ratio.sum() == 5.0
-    np.testing.assert_array_equal(made.live.cached_share, np.full(3, 0.5))
