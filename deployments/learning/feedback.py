@@ -228,9 +228,7 @@ class Feedback:
     ) -> bool:
         """Learn from observations and store the state if that is due; return whether they were
         taken."""
-        due = at_once or time.monotonic() - self._written >= self._wait
-        due &= bool(self._callers.unstored or observations or self._storage.problem)
-        if not observations and not due and self._storage.opened:
+        if not observations and not self._is_due(at_once) and self._storage.opened:
             return True
         async with self._learning:
             if not await self._opened() or self._storage.superseded:
@@ -241,13 +239,17 @@ class Feedback:
                 self._metrics.reported(self._adaptation.report())
                 if drift and self._config.router.refit and self._refitting is None:
                     self._refitting = asyncio.create_task(self._refit())
-            if due and (self._callers.unstored or self._storage.problem):
+            if self._is_due(at_once):  # not if it was stored while this call waited
                 if self._storage.snapshot_due:
                     await self._keep_for_later()
                 stored = await self._saved(self._adaptation)
                 self._written = time.monotonic()
                 self._wait = STORE_SECONDS if stored else RETRY_SECONDS
             return not self._storage.superseded
+
+    def _is_due(self, at_once: bool) -> bool:
+        waits = bool(self._callers.unstored or self._storage.problem)
+        return waits and (at_once or time.monotonic() - self._written >= self._wait)
 
     async def _keep_for_later(self) -> None:
         try:

@@ -1,5 +1,8 @@
 """The feedback actor's body and an ingress's line to it, without Ray."""
 
+import asyncio
+import threading
+
 import pytest
 from asking import until
 from observations import observation
@@ -54,6 +57,29 @@ class TestFeedback:
         for ingress in ("x", "y"):
             again = await actor.exchange([observation("first")], None, None, ingress)
             assert again.acknowledged == {ingress, "first"}
+
+    async def test_a_slow_store_is_written_once_for_all_that_wait(self, config, monkeypatch):
+        """Else each waiting ingress writes in turn, and the last one's exchange takes too long."""
+        actor = Feedback(config)
+        await actor.exchange([observation("first")], None)
+        save, saves, free = actor._storage.save, [], threading.Event()
+
+        def slow(*state):
+            saves.append(1)
+            assert free.wait(60)
+            save(*state)
+
+        actor._storage.save = slow
+        actor._wait = 0.0
+        monkeypatch.setattr(feedback_module, "STORE_SECONDS", 1e9)
+        waiting = [
+            asyncio.create_task(actor.exchange([observation(name)], None, None, name))
+            for name in "abc"
+        ]
+        await until(lambda: saves)
+        free.set()
+        await asyncio.gather(*waiting)
+        assert len(saves) == 1
 
     async def test_an_ingress_with_the_same_fit_gets_what_has_changed(self, config):
         actor = Feedback(config)
