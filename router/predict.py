@@ -213,9 +213,7 @@ def prefills(table: RoutingTable, prompt_tokens: float) -> list[float]:
     machine = _machine(table)
     return [
         ratio * (constant + per_token * prompt_tokens)
-        for ratio, (constant, per_token) in zip(
-            machine.prefill_ratio, machine.prefill, strict=True
-        )
+        for ratio, (constant, per_token) in zip(machine.prefill_ratio, machine.prefill, strict=True)
     ]
 
 

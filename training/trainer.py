@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from training.memory import keep_freed_memory
 from training.muon import Muon
 from training.precision import autocast
 from training.prefetch import prefetched
@@ -122,6 +123,8 @@ class Trainer:
             ),
         ]
         self.parameters = [p for _, p in parameters]
+        if self.device.type == "cpu":
+            keep_freed_memory()
 
     def run(self, stream: Iterator[Batch], log_every: int = 10) -> None:
         """Train until the budget is spent or held loss stops falling; resumes from last.pt."""

@@ -34,9 +34,7 @@ def test_other_methods_keep_their_times(table: RoutingTable) -> None:
 
 
 def test_what_was_learned_of_the_old_steps_is_forgotten(table: RoutingTable) -> None:
-    learned = table.with_live(
-        step_ratio=np.full(3, 2.0), step_weight=np.full(3, 9.0)
-    )
+    learned = table.with_live(step_ratio=np.full(3, 2.0), step_weight=np.full(3, 9.0))
     made = changed(learned)
     draft = made.methods.index("draft")
     assert made.live.step_ratio[draft] == 1.0
