@@ -61,16 +61,16 @@ class ActorLine(Generic[Remote]):
         self._failures = 0
         return result
 
-    def pause(self, seconds: float) -> float:
+    def pause(self, seconds: float, longest: float = LONGEST_PAUSE_SECONDS) -> float:
         """Return the seconds to wait before the next call, if calls follow each other every
         `seconds`.
 
         Pauses are jittered, so that processes do not call in step. They double with each failure up
-        to LONGEST_PAUSE_SECONDS: an actor that fails to start would otherwise be started several
+        to `longest` seconds: an actor that fails to start would otherwise be started several
         times a second, and each start takes seconds of CPU.
         """
-        longest = max(seconds, LONGEST_PAUSE_SECONDS)
-        return min(seconds * 2.0 ** min(self._failures, 32), longest) * random.uniform(0.8, 1.2)
+        pause = min(seconds * 2.0 ** min(self._failures, 32), max(seconds, longest))
+        return pause * random.uniform(0.8, 1.2)
 
 
 def _away(error: Exception, seconds: float) -> ActorAwayError:

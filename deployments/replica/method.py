@@ -18,7 +18,7 @@ from deployments import traces
 from deployments.actors import ActorAwayError, ActorLine
 from deployments.artifacts import method_specs, served_table
 from deployments.learning.actor import feedback_actor
-from deployments.loads.board import load_board
+from deployments.loads.board import MOST_INTERVALS, load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
@@ -218,7 +218,7 @@ class MethodReplica:
 
     async def _report_once(self, board: ActorLine[Any]) -> None:
         """Report the load, and wait until the next report is due."""
-        started = time.monotonic()
+        started, seconds = time.monotonic(), self._config.feedback.load_report_seconds
         load = self._load()
         self._metrics.reported(load)
         try:
@@ -226,7 +226,7 @@ class MethodReplica:
         except ActorAwayError as error:
             logger.warning("load report not delivered: %s", error)
         spent = time.monotonic() - started
-        pause = board.pause(self._config.feedback.load_report_seconds)
+        pause = board.pause(seconds, MOST_INTERVALS * seconds)
         await asyncio.sleep(max(0.0, pause - spent))
 
 
