@@ -73,6 +73,25 @@ class ActorLine(Generic[Remote]):
         return pause * random.uniform(0.8, 1.2)
 
 
+async def forever(once: Callable[[], Awaitable[object]], pause: Callable[[float], float]) -> None:
+    """Call `once` again and again. An error, of which the first in a row is logged, does not end
+    it.
+
+    pause: takes the seconds that a call took, returns those until the next one.
+    """
+    failing = False
+    while True:
+        started = time.monotonic()
+        try:
+            await once()
+            failing = False
+        except Exception:  # nobody waits for the loop, so its end would go unnoticed
+            if not failing:
+                logger.exception("a background call failed, and is repeated")
+            failing = True
+        await asyncio.sleep(pause(time.monotonic() - started))
+
+
 def _away(error: Exception, seconds: float) -> ActorAwayError:
     if isinstance(error, TimeoutError):
         return ActorAwayError(f"no answer within {seconds:.0f} s")

@@ -11,7 +11,6 @@ from deployments.actors import ActorLine
 from deployments.loads import board as board_module
 from deployments.loads.board import LoadBoard
 from deployments.loads.line import LoadsLine
-from deployments.replica import method
 from deployments.replica.method import MethodReplica
 from workers.replay_engine.simulated_time import run_simulated
 
@@ -74,7 +73,7 @@ class Replica(MethodReplica):
     """The reports of a replica, to the board that `boards` ends with."""
 
     def __init__(self, name, boards):
-        self._name, self._boards = name, boards
+        self._name, self._boards, self._warm = name, boards, False
         feedback = SimpleNamespace(load_report_seconds=0.25)
         self._config = SimpleNamespace(engine=SimpleNamespace(openai=None), feedback=feedback)
         self._metrics = SimpleNamespace(reported=lambda _: None)
@@ -111,7 +110,6 @@ def test_a_new_board_hears_from_every_replica_before_it_settles(monkeypatch):
             task.cancel()
         return {report.replica for report in loads.reports} == names
 
-    monkeypatch.setattr(method, "time", SimpleNamespace(monotonic=lambda: 0.0))
     assert run_simulated(settled())
 
 
