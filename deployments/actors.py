@@ -61,16 +61,35 @@ class ActorLine(Generic[Remote]):
         self._failures = 0
         return result
 
-    def pause(self, seconds: float) -> float:
+    def pause(self, seconds: float, longest: float = LONGEST_PAUSE_SECONDS) -> float:
         """Return the seconds to wait before the next call, if calls follow each other every
         `seconds`.
 
         Pauses are jittered, so that processes do not call in step. They double with each failure up
-        to LONGEST_PAUSE_SECONDS: an actor that fails to start would otherwise be started several
+        to `longest` seconds: an actor that fails to start would otherwise be started several
         times a second, and each start takes seconds of CPU.
         """
-        longest = max(seconds, LONGEST_PAUSE_SECONDS)
-        return min(seconds * 2.0 ** min(self._failures, 32), longest) * random.uniform(0.8, 1.2)
+        pause = min(seconds * 2.0 ** min(self._failures, 32), max(seconds, longest))
+        return pause * random.uniform(0.8, 1.2)
+
+
+async def forever(once: Callable[[], Awaitable[object]], pause: Callable[[float], float]) -> None:
+    """Call `once` again and again. An error, of which the first in a row is logged, does not end
+    it.
+
+    pause: takes the seconds that a call took, returns those until the next one.
+    """
+    failing = False
+    while True:
+        started = time.monotonic()
+        try:
+            await once()
+            failing = False
+        except Exception:  # nobody waits for the loop, so its end would go unnoticed
+            if not failing:
+                logger.exception("a background call failed, and is repeated")
+            failing = True
+        await asyncio.sleep(pause(time.monotonic() - started))
 
 
 def _away(error: Exception, seconds: float) -> ActorAwayError:

@@ -79,8 +79,8 @@ class ApiError(Exception):
     def headers(self) -> dict[str, str]:
         """Return the headers that tell a client how to go on.
 
-        OpenAI's clients repeat every 5xx by themselves. A missed deadline and a request that two
-        methods failed on must not be repeated.
+        OpenAI's clients repeat every 5xx by themselves. A missed deadline and a request that
+        failed twice must not be repeated.
         """
         if self.status == 504 or self.code == GIVEN_UP:
             return {"x-should-retry": "false"}
@@ -113,8 +113,8 @@ def unavailable(message: str) -> ApiError:
 
 
 def given_up(failures: int) -> ApiError:
-    """Return the error for a request that several replicas failed on; it may be the cause."""
-    return ApiError(500, f"{failures} replicas failed on this request", code=GIVEN_UP)
+    """Return the error for a request that failed several times; it may be the cause."""
+    return ApiError(500, f"this request failed {failures} times", code=GIVEN_UP)
 
 
 def request_fault(message: str) -> ApiError:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from deployments.actors import ActorAwayError, ActorLine
+from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.metrics import Metrics
 from schemas import Sample
 
@@ -77,9 +77,7 @@ class SampleLine:
             self._metrics.samples.inc(len(batch), tags={"outcome": "sent"})
 
     async def _send_forever(self) -> None:
-        while True:
-            await self.send()
-            await asyncio.sleep(self._line.pause(SEND_SECONDS))
+        await forever(self.send, lambda _: self._line.pause(SEND_SECONDS))
 
     def _batch(self) -> list[Sample]:
         batch, tokens = list[Sample](), 0

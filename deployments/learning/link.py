@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from deployments.actors import ActorAwayError, ActorLine
+from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.errors import ApiError, unavailable
 from deployments.learning.callers import Exchange
 from deployments.loads.line import LoadsLine
@@ -125,8 +125,8 @@ class FeedbackLink:
         """Exchange observations and fetch loads during the block; at its end send what still
         waits."""
         going_on = [
-            asyncio.create_task(forever())
-            for forever in (self._exchange_forever, self._loads.fetch_forever)
+            asyncio.create_task(work())
+            for work in (self._exchange_forever, self._loads.fetch_forever)
         ]
         try:
             yield
@@ -180,9 +180,7 @@ class FeedbackLink:
             raise unavailable(f"the feedback actor: {error}") from error
 
     async def _exchange_forever(self) -> None:
-        while True:
-            await self.exchange()
-            await asyncio.sleep(self._line.pause(self._poll_seconds))
+        await forever(self.exchange, lambda _: self._line.pause(self._poll_seconds))
 
     def _due(self) -> dict[str, Observation]:
         now = time.monotonic()

@@ -12,6 +12,9 @@ from deployments.logs import log_with_serve
 from schemas import AppConfig, LoadReport
 
 _MISSED_REPORTS = 12
+MOST_INTERVALS = 4
+"""Longest pause after failed reports, in intervals of reports. Every replica has to report to a new
+board before the board counts those that have not as lost."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class LoadBoard:
         self._pinned = {r: seen for r, seen in self._pinned.items() if seen[0] >= horizon}
         return Loads(
             reports=tuple(load for _, load in self._pinned.values()),
-            settled=now - self._born > _MISSED_REPORTS / 2 * self._report_seconds,
+            settled=self._born < horizon,
         )
 
     def idle_seconds(self) -> float:

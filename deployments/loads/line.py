@@ -1,11 +1,10 @@
 """An ingress's connection to the load board."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from deployments.actors import ActorAwayError, ActorLine
+from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.loads.board import Loads
 from schemas import LoadReport
 
@@ -44,6 +43,4 @@ class LoadsLine:
 
     async def fetch_forever(self) -> None:
         """Fetch the reports every `poll_seconds`."""
-        while True:
-            await self.fetch()
-            await asyncio.sleep(self._line.pause(self._poll_seconds))
+        await forever(self.fetch, lambda _: self._line.pause(self._poll_seconds))

@@ -15,10 +15,10 @@ from ray import serve
 from ray.serve.schema import ReplicaRank
 
 from deployments import traces
-from deployments.actors import ActorAwayError, ActorLine
+from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.artifacts import method_specs, served_table
 from deployments.learning.actor import feedback_actor
-from deployments.loads.board import load_board
+from deployments.loads.board import MOST_INTERVALS, load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import PinnedCores
@@ -60,6 +60,7 @@ class MethodReplica:
         self._cores = _pinned(config, specs)
         self._streams = 0
         self._measured = set[str]()
+        self._warm = False
         self._settings = placed_engine(resources, specs, config.engine, context.rank.rank)
         self._engine = load_engine(specs, served_bundle(config), self._settings, self._replica)
         self._application = context.app_name
@@ -202,32 +203,35 @@ class MethodReplica:
         return stream_interval(min(self._streams, self._config.engine.max_batch))
 
     async def _follow_forever(self, follower: HeadFollower) -> None:
-        while True:
+        async def follow() -> None:
             await asyncio.to_thread(follower.follow)
             self._metrics.heads(follower.serving)
-            await asyncio.sleep(FOLLOW_SECONDS)
+
+        await forever(follow, lambda _: FOLLOW_SECONDS)
 
     async def _report_forever(self) -> None:
-        board = self._line(load_board)
-        # A replica without reports seems idle, and would get the requests of the others.
-        while self._config.engine.openai is not None and not self._engine.load().healthy:
-            await self._report_once(board)
-        await self._warm_up()
-        while True:
-            await self._report_once(board)
+        board, seconds = self._line(load_board), self._config.feedback.load_report_seconds
+
+        def pause(spent: float) -> float:
+            return max(0.0, board.pause(seconds, MOST_INTERVALS * seconds) - spent)
+
+        await forever(partial(self._report_once, board), pause)
 
     async def _report_once(self, board: ActorLine[Any]) -> None:
-        """Report the load, and wait until the next report is due."""
-        started = time.monotonic()
+        """Report the load, once the replica is warm.
+
+        A replica without reports seems idle, and would get the requests of the others. So one whose
+        server has not started reports too.
+        """
+        if not self._warm and (self._config.engine.openai is None or self._engine.load().healthy):
+            self._warm = True  # also if it fails: requests then show what the engine can do
+            await self._warm_up()
         load = self._load()
         self._metrics.reported(load)
         try:
             await board.ask(partial(_report, load), _TIMEOUT_SECONDS)
         except ActorAwayError as error:
             logger.warning("load report not delivered: %s", error)
-        spent = time.monotonic() - started
-        pause = board.pause(self._config.feedback.load_report_seconds)
-        await asyncio.sleep(max(0.0, pause - spent))
 
 
 def _report(load: LoadReport, board: Any) -> Any:

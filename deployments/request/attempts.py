@@ -23,15 +23,15 @@ from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultErro
 logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 2
-"""A request that this many methods failed on is given up: it may be what kills them, and must not
+"""A request that failed so many times is given up: it may be what kills replicas, and must not
 reach them all."""
 
 
 class Attempts:
     """Try the methods of a decision for one answer.
 
-    If only one method may answer, it is tried once more when it fails, on another replica or its
-    replacement.
+    If only one method may answer, it is tried once more when it fails. The second attempt
+    avoids the replica of the first, unless no other one can answer.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Attempts:
         already sent.
 
         Raises ApiError. Before the first chunk: 400 if the engine refuses the prompt, 429 if every
-        waiting line is full, 503 if no replica answers, 500 if two methods failed. Later: 500 if no
+        waiting line is full, 503 if no replica answers, 500 if it failed twice. Later: 500 if no
         method can continue. At any time: 400 if the request itself stops the answer, 504 if the
         deadline passes.
         """

@@ -109,13 +109,19 @@ class Calls:
 
     @contextmanager
     def _followed(self, progress: Progress, terms: Terms) -> Iterator[None]:
-        """Track a request in flight; if its answer is cut off, say how far it came."""
+        """Track a request in flight, and whether its replica fails; if its answer is cut off, say
+        how far it came."""
         request = progress.request
         with self._in_flight.sent(request):
             try:
                 yield
             except (EngineRefusedError, EngineBusyError):
                 progress.ended = True
+                raise
+            except (RequestFaultError, DeadlineError):
+                raise
+            except Exception:  # whatever the failure, as for the circuit
+                self._in_flight.failed(request.request_id, self._circuits.pause_seconds)
                 raise
             finally:
                 progress.late = self._late(progress)

@@ -133,6 +133,11 @@ class Circuits:
         """Return the methods that are disabled after failures."""
         return frozenset(m for m in self._circuits if not self.admits(m))
 
+    @property
+    def pause_seconds(self) -> float:
+        """Return the seconds after a failure in which nothing is tried."""
+        return self._config.pause_seconds
+
     def admits(self, method: str) -> bool:
         return admits(self._circuits[method], self._clock(), self._config)
 

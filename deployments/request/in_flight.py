@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from deployments.request.failures import NEVER, Failures
 from deployments.request.prefixes import Prefixes
 from deployments.request.sent import Sent
 from router.evidence import Floats
@@ -49,6 +50,7 @@ class InFlight:
         self._everyone = 0.0
         """Requests of all ingresses."""
         self._prefixes = Prefixes()
+        self._failures = Failures()
         self._tokens: Counter[str] = Counter()
         """Output tokens of the requests in flight, by replica."""
         self._lock = threading.RLock()
@@ -76,7 +78,16 @@ class InFlight:
     def ended(self, request_id: str) -> None:
         """Record that the request's last chunk has arrived, whether or not its client has read
         it."""
-        self._pop(request_id, gone=True)
+        with self._lock:
+            if replica := self.replica(request_id):
+                self._failures.answered(replica, request_id)
+            self._pop(request_id, gone=True)
+
+    def failed(self, request_id: str, pause_seconds: float) -> None:
+        """Record that the request's replica, if it is known, has failed on it."""
+        with self._lock:
+            if replica := self.replica(request_id):
+                self._failures.failed(replica, request_id, pause_seconds)
 
     def placed(self, request_id: str, replica: str) -> None:
         """Record that `replica` is about to be asked for the request."""
@@ -155,8 +166,10 @@ class InFlight:
         The first is the one with the least work, what it has to read of the prompt included. If
         most requests are other ingresses', which see the same loads, it is the best of the first
         two healthy ones and the one that holds most of the prompt: so `replicas` come in random
-        order. A replica without a report counts with what this ingress has sent to it; `silent`
-        ones, whose reports have stopped, and unhealthy ones come last.
+        order. A replica without a report counts with what this ingress has sent to it. Replicas
+        that pause after failures come later; `silent` ones, whose reports have stopped, and
+        unhealthy ones come last. The replica that the request failed on last is left out while
+        another one can take it.
         """
         with self._lock:
             loads = self.present()
@@ -175,10 +188,11 @@ class InFlight:
                 else work[i]
                 for name, i in zip(replicas, places, strict=True)
             ]
-            last = [
+            lost = [
                 name in silent if i is None else not loads.healthy[i]
                 for name, i in zip(replicas, places, strict=True)
             ]
+            last = self._failures.ranks(replicas, lost, request.request_id)
             order = np.lexsort((each, last)).tolist()
             if len(self._sent) * MANY_INGRESSES < self._everyone:
                 known = [0 if i is None else held[i] for i in places]
@@ -187,7 +201,7 @@ class InFlight:
                 few = [*healthy[:2], *([holder] if known[holder] else ())]
                 first = min(few, key=lambda i: each[i])
                 order = [first, *(i for i in order if i != first)]
-            return [replicas[i] for i in order]
+            return [replicas[i] for i in order if last[i] != NEVER]
 
     def _place(self, request_id: str, replica: str, *, accepted: bool) -> None:
         sent = self._sent.get(request_id)

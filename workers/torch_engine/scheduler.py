@@ -23,7 +23,7 @@ from workers.torch_engine.target import Target
 log = logging.getLogger(__name__)
 
 SPOILT_STEPS = 3
-"""NaN failures in a row after which the engine is unhealthy."""
+"""NaN failures, or failures without a request too, in a row after which the engine is unhealthy."""
 SMOOTHING = 0.1
 """Weight of the newest step in the moving averages."""
 
@@ -33,11 +33,11 @@ class Limits:
     """How much a scheduler admits and reads at a time.
 
     rows: sequences that may run at once; a larger pool only remembers more prefixes. capacity:
-    tokens of one sequence, prompt and answer. max_waiting: requests in the waiting line.
-    chunk: prompt tokens read between two steps of the running sequences. They have a forward of
-    their own, since a joint one pads every row's attention to the chunk's width.
-    joint: prompts of at most this many tokens together are read in one forward. prefix_cache: keep
-    the rows of ended sequences for prompts that begin alike.
+    tokens of one sequence, prompt and answer. max_waiting: requests in the waiting line. chunk:
+    prompt tokens read between two steps of the running sequences. They have a forward of their own,
+    since a joint one pads every row's attention to the chunk's width. joint: prompts of at most
+    this many tokens together are read in one forward. prefix_cache: keep the rows of ended
+    sequences for prompts that begin alike.
     """
 
     rows: int
@@ -204,8 +204,7 @@ class Scheduler:
             if not self._waiting or len(self._running) == self._most:
                 return None
             sequence = self._waiting[0]
-        # Searching and copying rows takes time, so the lock is not held. Only this thread
-        # removes sequences from the line, so this one stays first.
+        # Without the lock, as searching takes time: only this thread takes from the line.
         found = self._rows.found(sequence, self._running) if together else 0
         if together and len(sequence.tokens) - found > room:
             return None
@@ -218,8 +217,7 @@ class Scheduler:
 
     def _step(self, batch: list[DecodeSequence]) -> None:
         """Decode one step and update the load's figures."""
-        clock = time.perf_counter()
-        methods = {s.method for s in batch}
+        clock, methods = time.perf_counter(), {s.method for s in batch}
         errors = step(batch, self.target, self._methods)
         seconds = time.perf_counter() - clock
         for error in errors:
@@ -241,12 +239,14 @@ class Scheduler:
                 self._end(sequence, "error", cause)
             return
         log.error("%s", error, exc_info=error)
-        if isinstance(cause, NotANumberError):
-            self._spoilt += 1
-        if not error.attributable or self._spoilt >= SPOILT_STEPS:
-            self.healthy = False
+        nan = isinstance(cause, NotANumberError)
+        self._spoilt += nan
+        self.healthy &= error.attributable and self._spoilt < SPOILT_STEPS
         for sequence in error.sequences:
             self._end(sequence, "error", error)
+        # A client may send requests that fail in a row, so only what fails without them counts.
+        self._spoilt += self.healthy and not nan and not self.target.works()
+        self.healthy &= self._spoilt < SPOILT_STEPS
 
     def _retire(self) -> None:
         """End finished and cancelled sequences."""

@@ -1,5 +1,6 @@
 """The target model with its KV pool: one forward over every sequence's tree."""
 
+import logging
 from collections.abc import Collection, Sequence
 from statistics import median
 
@@ -11,6 +12,8 @@ from workers.torch_engine.parts import Proposal
 from workers.torch_engine.stopwatch import Stopwatch
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
+
+log = logging.getLogger(__name__)
 
 MEASURED_ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 48, 64)
 """Where kernels change, after 4, 8 or 16 rows, both sides are measured."""
@@ -55,6 +58,15 @@ class Target:
         for rows, taken in zip(MEASURED_ROWS, zip(*rounds, strict=True), strict=True):
             self.costs.step.measured(rows, min(taken))
 
+    def works(self) -> bool:
+        """Return whether a forward works that computes nothing of any request. Takes a free row."""
+        try:
+            self._measured(1)
+        except Exception:
+            log.exception("a forward without a request fails too")
+            return False
+        return True
+
     def joint_rows(self, most: int) -> int:
         """Return how many prompt tokens, up to `most`, are best read in one forward here."""
         alone, rows = self._usual(1), 1
@@ -68,14 +80,15 @@ class Target:
     def _measured(self, rows: int) -> float:
         """Return the seconds of a forward of so many tokens of one sequence."""
         lease = self.pool.acquire()
-        layout = self.model.lay_out([Span(lease, [0] * rows, logits_from=0)], self.pool)
-        self.stopwatch.start()
-        logits, _ = self.model.forward(layout, self.pool, ())
-        self.stopwatch.stop()
-        logits[0, 0].item()
-        seconds = self.stopwatch.seconds()
-        self.pool.release(lease)
-        return seconds
+        try:
+            layout = self.model.lay_out([Span(lease, [0] * rows, logits_from=0)], self.pool)
+            self.stopwatch.start()
+            logits, _ = self.model.forward(layout, self.pool, ())
+            self.stopwatch.stop()
+            logits[0, 0].item()
+            return self.stopwatch.seconds()
+        finally:
+            self.pool.release(lease)
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Keep the keys of the pending tokens and the accepted nodes."""

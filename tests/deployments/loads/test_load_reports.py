@@ -1,14 +1,18 @@
 """The board of load reports and an ingress's line to it, without Ray."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 from asking import Clock
 from observations import load
 
+from deployments.actors import ActorLine
 from deployments.loads import board as board_module
 from deployments.loads.board import LoadBoard
 from deployments.loads.line import LoadsLine
+from deployments.replica.method import MethodReplica
+from workers.replay_engine.simulated_time import run_simulated
 
 
 @pytest.fixture
@@ -56,9 +60,57 @@ async def test_a_young_board_does_not_hide_replicas_known_before(clock):
     await door.board.report(load("b", running=3))
     await door.line.fetch()
     assert {r.replica: r.running for r in door.line.reports} == {"a": 0, "b": 3}
-    clock.now += 2.0
+    clock.now += 2.9
+    await door.board.report(load("b"))
+    await door.line.fetch()
+    assert {r.replica for r in door.line.reports} == {"a", "b"}, "as long as any silent replica"
+    clock.now += 0.2
     await door.line.fetch()
     assert {r.replica for r in door.line.reports} == {"b"}
+
+
+class Replica(MethodReplica):
+    """The reports of a replica, to the board that `boards` ends with."""
+
+    def __init__(self, name, boards):
+        self._name, self._boards, self._warm = name, boards, False
+        feedback = SimpleNamespace(load_report_seconds=0.25)
+        self._config = SimpleNamespace(engine=SimpleNamespace(openai=None), feedback=feedback)
+        self._metrics = SimpleNamespace(reported=lambda _: None)
+
+    def __del__(self):
+        pass
+
+    def _load(self):
+        return load(self._name)
+
+    async def _warm_up(self):
+        pass
+
+    def _line(self, _):
+        async def connect():
+            return SimpleNamespace(report=SimpleNamespace(remote=self._boards[-1].report))
+
+        return ActorLine(connect)
+
+
+def test_a_new_board_hears_from_every_replica_before_it_settles(monkeypatch):
+    """Their reports have failed for a minute."""
+
+    async def settled():
+        now = asyncio.get_running_loop().time
+        monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=now))
+        names, boards = {str(i) for i in range(8)}, []
+        tasks = [asyncio.create_task(Replica(i, boards)._report_forever()) for i in names]
+        await asyncio.sleep(60.0)
+        boards.append(LoadBoard(0.25))
+        while not (loads := await boards[-1].loads()).settled:
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        return {report.replica for report in loads.reports} == names
+
+    assert run_simulated(settled())
 
 
 async def test_while_the_board_is_away_the_last_reports_stay(caplog):

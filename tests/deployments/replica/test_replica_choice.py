@@ -149,6 +149,20 @@ async def test_a_full_replica_gives_way_to_the_next(world):
     assert world.in_flight.present().outstanding.tolist() == [10, 750]
 
 
+async def test_a_request_waits_for_another_replica_than_the_one_that_failed_it(world):
+    full = Replica("full", requests=16)
+    world.router.update_replicas([Replica("bad"), full])
+    world.report("bad", 0)
+    world.report("full", 700)
+    assert await world.send("x") == "bad"
+    world.in_flight.failed("x", 5.0)
+    again = asyncio.create_task(world.send("x"))
+    await asyncio.sleep(0.1)
+    assert not again.done()
+    full.requests = 3
+    assert await asyncio.wait_for(again, 120) == "full"
+
+
 async def test_the_methods_of_shared_replicas_are_balanced_together(world):
     """Each method has a handle, and so a router, of its own to the one deployment."""
     replicas = [Replica("1"), Replica("2")]

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -79,6 +81,46 @@ async def test_an_engine_that_says_nothing_else_has_failed(
         assert engine.load().healthy
         assert (await decode(engine, "naive", [7], max_tokens=5)).finish == "error"
     assert not engine.load().healthy
+
+
+def fails(engine, monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool]) -> None:
+    """From now on the target's forward fails if `when` holds for the first token it reads."""
+    forward = engine._target.model.forward
+
+    def failing(layout: Any, pool: object, captures: object = ()) -> object:
+        if when(int(layout.tokens[0])):
+            raise RuntimeError("broken on purpose")
+        return forward(layout, pool, captures)
+
+    monkeypatch.setattr(engine._target.model, "forward", failing)
+
+
+async def test_an_engine_that_fails_every_request_alone_has_failed(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is alone in its step, where nothing tells whose failure it is."""
+    engine = load_engine(["naive"], byte_bundle)
+    fails(engine, monkeypatch, lambda _: True)
+    for _ in range(3):
+        assert engine.load().healthy
+        assert (await decode(engine, "naive", [7], max_tokens=5)).finish == "error"
+    await until(lambda: not engine.load().healthy)
+
+
+async def test_clients_cannot_fail_the_engine_with_requests_that_fail(
+    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if nothing else is asked, and every row is kept for its prefix."""
+    engine = load_engine(["naive"], byte_bundle, max_batch=2, kv_slots=512)
+    for prompt in ([1, 2], [3, 4]):
+        assert (await decode(engine, "naive", prompt, max_tokens=40)).finish == "length"
+    fails(engine, monkeypatch, lambda token: token == 7)
+    for _ in range(8):
+        assert (await decode(engine, "naive", [7, 8], max_tokens=5)).finish == "error"
+    for prompt in ([1, 2], [5]):
+        found = await decode(engine, "naive", prompt, max_tokens=10)
+        assert found.tokens == reference(byte_bundle, prompt, 10)
+    assert engine.load().healthy
 
 
 def _drafters(engine: TorchEngine) -> list[object]:

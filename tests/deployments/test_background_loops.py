@@ -1,0 +1,137 @@
+"""Loops in the background go on after errors that nothing foresees."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from observations import load
+
+from deployments.actors import ActorLine, forever
+from deployments.drafters.line import SampleLine
+from deployments.learning.link import FeedbackLink
+from deployments.loads.line import LoadsLine
+from deployments.replica.method import MethodReplica
+from workers.replay_engine.simulated_time import run_simulated
+
+
+class Broken:
+    """Fail as often as given, then work. calls: their times on the event loop's clock."""
+
+    def __init__(self, failures):
+        self.failures, self.calls = failures, []
+
+    def __call__(self, *_):
+        self.calls.append(asyncio.get_running_loop().time())
+        if len(self.calls) <= self.failures:
+            raise ArithmeticError("broken on purpose")
+
+    async def asked(self):
+        self()
+
+
+def run_for(seconds, start):
+    """Run the coroutine of `start()` for some simulated seconds, and cancel it."""
+
+    async def run():
+        task = asyncio.create_task(start())
+        await asyncio.sleep(seconds)
+        assert not task.done(), "the loop has ended"
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled(), "a loop ends when it is cancelled"
+
+    run_simulated(run())
+
+
+def test_a_loop_repeats_its_call_after_errors_with_the_same_pauses(caplog):
+    broken = Broken(3)
+    run_for(10.5, lambda: forever(broken.asked, lambda _: 1.0))
+    assert len(broken.calls) == 11
+    assert [b - a for a, b in zip(broken.calls, broken.calls[1:], strict=False)] == [1.0] * 10
+    assert len(caplog.records) == 1, "the first in a row"
+
+
+def test_the_pause_learns_how_long_a_call_took(monkeypatch):
+    monkeypatch.setattr("deployments.actors.time", Loop)
+    begun = []
+
+    async def slow():
+        begun.append(Loop.monotonic())
+        await asyncio.sleep(0.4)
+
+    run_for(3.5, lambda: forever(slow, lambda spent: 1.0 - spent))
+    assert begun == pytest.approx([0.0, 1.0, 2.0, 3.0])
+
+
+class Loop:
+    """The event loop's clock in the place of the module `time`."""
+
+    @staticmethod
+    def monotonic():
+        return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize(
+    ("kind", "once", "work"),
+    [
+        (LoadsLine, "fetch", LoadsLine.fetch_forever),
+        (FeedbackLink, "exchange", FeedbackLink._exchange_forever),
+        (SampleLine, "send", SampleLine._send_forever),
+    ],
+)
+def test_the_lines_of_an_ingress_go_on(monkeypatch, kind, once, work):
+    broken, line = Broken(2), object.__new__(kind)
+    line._line, line._poll_seconds = ActorLine(None), 0.25
+    monkeypatch.setattr(line, once, broken.asked, raising=False)
+    run_for(60.0, lambda: work(line))
+    assert len(broken.calls) > 3
+
+
+class Replica(MethodReplica):
+    """What reports and heads need of a replica. `metrics` and `warm_up` may fail."""
+
+    def __init__(self, metrics, warm_up=None):
+        self._metrics = SimpleNamespace(reported=metrics, heads=metrics)
+        self._engine = SimpleNamespace(load=lambda: load("r"))
+        feedback = SimpleNamespace(load_report_seconds=0.25)
+        self._config = SimpleNamespace(engine=SimpleNamespace(openai=None), feedback=feedback)
+        self._warm_up = warm_up or Broken(0).asked
+        self._load, self._warm, self.reported = self._engine.load, False, Broken(0)
+
+    def __del__(self):
+        pass
+
+    def _line(self, _):
+        async def connect():
+            async def remote(_):
+                self.reported()
+
+            return SimpleNamespace(report=SimpleNamespace(remote=remote))
+
+        return ActorLine(connect)
+
+
+def test_a_replica_reports_on_after_an_error():
+    replica = Replica(Broken(2))
+    run_for(5.0, lambda: replica._report_forever())
+    assert len(replica.reported.calls) > 10
+
+
+def test_a_replica_whose_warm_up_failed_reports():
+    warm_up = Broken(1)
+    replica = Replica(Broken(0), warm_up.asked)
+    run_for(5.0, lambda: replica._report_forever())
+    assert len(warm_up.calls) == 1
+    assert len(replica.reported.calls) > 10
+
+
+def test_a_replica_follows_heads_on_after_an_error(monkeypatch):
+    async def at_once(call):
+        call()
+
+    monkeypatch.setattr("deployments.replica.method.asyncio.to_thread", at_once)
+    metrics = Broken(2)
+    follower = SimpleNamespace(follow=lambda: None, serving={})
+    replica = Replica(metrics)
+    run_for(60.0, lambda: replica._follow_forever(follower))
+    assert len(metrics.calls) > 3
