@@ -148,7 +148,7 @@ class Answerer:
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
             conversation_method=self._conversations.method(prompt.scope, prompt.messages),
-            explore=explore and not prompt.predicted_token_ids,
+            explore=explore and prompt.drafted_as_usual,
             copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
         )
@@ -263,15 +263,15 @@ class Answerer:
             return
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
-        self._trials.settle(self._state.table, decision, stats, prompt.choices)
-        if not prompt.predicted_token_ids:  # a method accepts more with one than without
+        if prompt.drafted_as_usual:
+            self._trials.settle(self._state.table, decision, stats, prompt.choices)
             self._state.observe(observation_of(answer, stats, prompt.choices))
 
     def _learn_cut(self, decision: Decision, prompt: Prompt, stats: DecodeStats) -> None:
         """Learn the step time and the acceptance of an answer as far as it came."""
         if decision.reason == "exploration":
             self._trials.settle(self._state.table, decision, stats, prompt.choices)
-        if not prompt.predicted_token_ids:
+        if prompt.drafted_as_usual:
             self._state.observe(cut_observation_of(decision, stats, prompt.choices))
 
     def _sample(self, answer: Answer, prompt: Prompt, token_ids: Sequence[int]) -> None:

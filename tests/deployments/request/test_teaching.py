@@ -1,0 +1,44 @@
+"""Which answers teach routing what: the ingress's parts are the real ones, in simulated time."""
+
+import pytest
+from simulated_ingress import Simulated, in_simulated_time
+
+from router.fit.assign import build_table
+from schemas import RoutingTable
+from tests.router.routing_world import CENTROIDS, ENCODER, make_profile
+
+
+@pytest.fixture(scope="module")
+def fitted() -> RoutingTable:
+    return build_table(*make_profile(per_cluster=30, noise=0.1, spread=0.3), CENTROIDS, ENCODER)
+
+
+@pytest.mark.parametrize("leaves", [None, 0.3])
+@pytest.mark.parametrize(
+    "fields", [{"max_draft_tokens": 0}, {"max_draft_tokens": 1}, {"predicted_token_ids": (1, 2)}]
+)
+def test_answers_with_drafts_of_their_own_teach_others_nothing(
+    fitted: RoutingTable, fields: dict[str, object], leaves: float | None
+) -> None:
+    """After two answers without drafts, everybody's prompts left the best method."""
+
+    async def asked() -> tuple[Simulated, str]:
+        service = Simulated(fitted)
+        for _ in range(20):
+            await service.ask(0, accepted=0.4, leaves=leaves, **fields)
+        return service, (await service.ask(0))[0]
+
+    service, method = in_simulated_time(asked())
+    assert method == "draft"
+    assert service.state.table.live.answers[0] == pytest.approx(1.0)
+
+
+def test_answers_with_drafts_of_their_own_are_no_trials(fitted: RoutingTable) -> None:
+    async def asked() -> Simulated:
+        service = Simulated(fitted)
+        for _ in range(20):
+            await service.ask(0, max_draft_tokens=1)
+        return service
+
+    budget = in_simulated_time(asked()).answerer._trials.budget
+    assert (budget.units, budget._took, budget._predicted) == (0.0, 0.0, 0.0)
