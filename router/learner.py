@@ -132,7 +132,8 @@ class Learner:
 
     def _learn(self, observation: Observation) -> None:
         stats = observation.stats
-        if observation.cluster >= 0 and stats.finish_reason != "cancelled":
+        whole = stats.finish_reason != "cancelled" and observation.free_to_end
+        if observation.cluster >= 0 and whole:
             self._learn_output(observation)
         self._speed.observe(self._table, observation)
         # The prefill emits the first token, outside of the decode steps.

@@ -265,14 +265,14 @@ class Answerer:
         self._metrics.finished(stats, decision.cluster)
         if prompt.drafted_as_usual:
             self._trials.settle(self._state.table, decision, stats, prompt.choices)
-            self._state.observe(observation_of(answer, stats, prompt.choices))
+            self._state.observe(observation_of(answer, stats, prompt))
 
     def _learn_cut(self, decision: Decision, prompt: Prompt, stats: DecodeStats) -> None:
         """Learn the step time and the acceptance of an answer as far as it came."""
         if decision.reason == "exploration":
             self._trials.settle(self._state.table, decision, stats, prompt.choices)
         if prompt.drafted_as_usual:
-            self._state.observe(cut_observation_of(decision, stats, prompt.choices))
+            self._state.observe(cut_observation_of(decision, stats, prompt))
 
     def _sample(self, answer: Answer, prompt: Prompt, token_ids: Sequence[int]) -> None:
         if self._keep_sample is None or prompt.owner is None or answer.stats is None:

@@ -4,7 +4,7 @@ import pytest
 from simulated_ingress import Simulated, in_simulated_time
 
 from router.fit.assign import build_table
-from schemas import RoutingTable
+from schemas import RoutingTable, SamplingParams
 from tests.router.routing_world import CENTROIDS, ENCODER, make_profile
 
 
@@ -42,3 +42,19 @@ def test_answers_with_drafts_of_their_own_are_no_trials(fitted: RoutingTable) ->
 
     budget = in_simulated_time(asked()).answerer._trials.budget
     assert (budget.units, budget._took, budget._predicted) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "counted"), [({}, 1.0), ({"ignore_eos": True}, 0.0), ({"min_tokens": 61}, 0.0)]
+)
+def test_only_answers_that_may_end_teach_how_long_answers_are(
+    fitted: RoutingTable, ends: dict[str, object], counted: float
+) -> None:
+    async def asked() -> Simulated:
+        service = Simulated(fitted)
+        await service.ask(0, sampling=SamplingParams(max_tokens=128, **ends))
+        return service
+
+    live = in_simulated_time(asked()).state.table.live
+    assert live.answers[0] == counted
+    assert live.tokens[0].sum() > 0.0
