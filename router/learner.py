@@ -142,7 +142,7 @@ class Learner:
         lossless = self._table.lossless.get(stats.method, False)
         if min(tokens, steps) < 1 or observation.cluster < 0:
             return
-        if learns_acceptance(stats.looping, lossless):
+        if not observation.grammar and learns_acceptance(stats.looping, lossless):
             self._learn_acceptance(observation)
 
     def _learn_output(self, observation: Observation) -> None:

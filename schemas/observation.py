@@ -111,6 +111,9 @@ class Observation(Message):
     free_to_end: bool = Field(
         default=True, description="whether the model could end the answer at any token"
     )
+    grammar: bool = Field(
+        default=False, description="whether a grammar may have forced tokens of the answer"
+    )
     instead: Instead | None = Field(
         default=None, description="if the default method answered in shadow mode"
     )

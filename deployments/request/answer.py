@@ -148,7 +148,7 @@ class Answerer:
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
             conversation_method=self._conversations.method(prompt.scope, prompt.messages),
-            explore=explore and prompt.drafted_as_usual,
+            explore=explore and prompt.teaches_acceptance,
             copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
         )
@@ -263,8 +263,9 @@ class Answerer:
             return
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
-        if prompt.drafted_as_usual:
+        if prompt.teaches_acceptance:
             self._trials.settle(self._state.table, decision, stats, prompt.choices)
+        if prompt.drafted_as_usual:
             self._state.observe(observation_of(answer, stats, prompt))
 
     def _learn_cut(self, decision: Decision, prompt: Prompt, stats: DecodeStats) -> None:

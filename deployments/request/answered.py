@@ -78,6 +78,7 @@ def cut_observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -
         choices=prompt.choices,
         foretold=decision.foretold.get(stats.method),
         free_to_end=prompt.sampling.free_to_end,
+        grammar=prompt.sampling.grammar is not None,
         time=time.time(),
     )
 

@@ -26,5 +26,7 @@ def test_a_report_of_an_older_version_has_defaults() -> None:
 
 def test_an_observation_of_an_older_version_has_defaults() -> None:
     older = observation("a")
-    del older.__dict__["free_to_end"]
-    assert pickle.loads(pickle.dumps(older)).free_to_end
+    for name in ("free_to_end", "grammar"):
+        del older.__dict__[name]
+    read = pickle.loads(pickle.dumps(older))
+    assert (read.free_to_end, read.grammar) == (True, False)

@@ -4,7 +4,7 @@ import pytest
 from simulated_ingress import Simulated, in_simulated_time
 
 from router.fit.assign import build_table
-from schemas import RoutingTable, SamplingParams
+from schemas import Grammar, RoutingTable, SamplingParams
 from tests.router.routing_world import CENTROIDS, ENCODER, make_profile
 
 
@@ -58,3 +58,22 @@ def test_only_answers_that_may_end_teach_how_long_answers_are(
     live = in_simulated_time(asked()).state.table.live
     assert live.answers[0] == counted
     assert live.tokens[0].sum() > 0.0
+
+
+@pytest.mark.parametrize("leaves", [None, 0.3])
+def test_answers_with_a_grammar_teach_step_times_and_no_acceptance(
+    fitted: RoutingTable, leaves: float | None
+) -> None:
+    sampling = SamplingParams(max_tokens=128, grammar=Grammar(kind="json_object"))
+
+    async def asked() -> Simulated:
+        service = Simulated(fitted)
+        for _ in range(20):
+            await service.ask(0, accepted=3.0, leaves=leaves, sampling=sampling)
+        return service
+
+    service = in_simulated_time(asked())
+    live, budget = service.state.table.live, service.answerer._trials.budget
+    assert live.tokens.sum() == 0.0
+    assert live.step_weight.sum() > 0.0
+    assert (budget.units, budget._took) == (0.0, 0.0)
