@@ -153,8 +153,9 @@ class Answerer:
             slo=prompt.slo,
         )
         self._trials.ingresses = self._state.ingresses
+        trials = None if self._not_learning() else self._trials
         try:
-            decision = choose(table, features, loads, constraints, self.config, self._trials)
+            decision = choose(table, features, loads, constraints, self.config, trials)
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
         return decision, vector
@@ -251,11 +252,13 @@ class Answerer:
 
     def _degraded(self, decision: Decision) -> tuple[str, ...]:
         """Return the degraded modes of a decision."""
-        missing = {
-            "no-encoder": decision.cluster < 0,
-            "no-feedback": self._state.problem is not None,
-            "stale-table": self._state.age_seconds > self.config.stale_table_seconds,
-        }
+        encoder = ("no-encoder",) if decision.cluster < 0 else ()
+        return encoder + self._not_learning()
+
+    def _not_learning(self) -> tuple[str, ...]:
+        """Return the degraded modes in which a trial would teach nothing."""
+        stale = self._state.age_seconds > self.config.stale_table_seconds
+        missing = {"no-feedback": self._state.problem is not None, "stale-table": stale}
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 
     def _learn(self, answer: Answer, stats: DecodeStats | None, prompt: Prompt) -> None:

@@ -77,3 +77,25 @@ def test_answers_with_a_grammar_teach_step_times_and_no_acceptance(
     assert live.tokens.sum() == 0.0
     assert live.step_weight.sum() > 0.0
     assert (budget.units, budget._took) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("missing", [{}, {"problem": "superseded"}, {"age_seconds": 31.0}])
+def test_nothing_is_tried_while_nothing_is_learned(
+    fitted: RoutingTable, missing: dict[str, object]
+) -> None:
+    """A method without evidence is a guess, for which the budget gets an advance."""
+    steps = fitted.acceptance_steps.copy()
+    tokens = fitted.acceptance_tokens.copy()
+    for counts in (steps, tokens):
+        counts[:, fitted.methods.index("ngram")] = 0.0
+    unknown = {"acceptance_steps": steps, "acceptance_tokens": tokens}
+
+    async def asked() -> tuple[Simulated, list[str]]:
+        service = Simulated(fitted.model_copy(update=unknown))
+        for name, value in missing.items():
+            setattr(service.state, name, value)
+        return service, [(await service.ask(0))[0] for _ in range(10)]
+
+    service, methods = in_simulated_time(asked())
+    assert ("ngram" in methods) == (not missing)
+    assert service.answerer._trials.budget.started == (not missing)
