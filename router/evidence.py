@@ -28,8 +28,8 @@ ANSWER_TOKENS = 32.0
 """Tokens of evidence that count as one answer."""
 
 MOST_ANSWERS = 4.0
-"""Most answers that a long answer counts as under the objective `seconds`: a single answer must
-not look certain."""
+"""Most answers that a long answer counts as, for acceptance under the objective `seconds` and for
+the length of answers: a single answer must not look certain."""
 
 OFFLINE_ANSWERS = 16.0
 """Most answers that offline evidence counts as next to live ones. Live traffic may differ from any

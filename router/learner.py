@@ -28,6 +28,7 @@ import numpy as np
 from router import evidence, favourites
 from router.evidence import acceptance_evidence, learns_acceptance
 from router.machine import MachineSpeed
+from router.predict import expected_output
 from router.table import RoutingTableError
 from schemas import Live, Observation, RouterConfig, RoutingTable, by_band, temperature_band
 
@@ -132,7 +133,8 @@ class Learner:
 
     def _learn(self, observation: Observation) -> None:
         stats = observation.stats
-        if observation.cluster >= 0 and stats.finish_reason != "cancelled":
+        whole = stats.finish_reason != "cancelled" and observation.free_to_end
+        if observation.cluster >= 0 and whole:
             self._learn_output(observation)
         self._speed.observe(self._table, observation)
         # The prefill emits the first token, outside of the decode steps.
@@ -140,17 +142,20 @@ class Learner:
         lossless = self._table.lossless.get(stats.method, False)
         if min(tokens, steps) < 1 or observation.cluster < 0:
             return
-        if learns_acceptance(stats.looping, lossless):
+        if not observation.grammar and learns_acceptance(stats.looping, lossless):
             self._learn_acceptance(observation)
 
     def _learn_output(self, observation: Observation) -> None:
         """Count the tokens of an answer, and its end unless it was cut off.
 
-        If every token is as likely to be the last, the mean length is all tokens over all ends.
+        If every token is as likely to be the last, the mean length is all tokens over all ends. An
+        answer counts as at most MOST_ANSWERS of the expected length: a single one must not lift
+        what is expected of all.
         """
         stats, k, share = observation.stats, observation.cluster, 1.0 / observation.choices
         forget = 0.5 ** (share / self._config.half_life)
-        shown = np.asarray([stats.output_tokens, stats.finish_reason == "stop"])
+        most = evidence.MOST_ANSWERS * expected_output(self._table, k)
+        shown = np.asarray([min(stats.output_tokens, most), stats.finish_reason == "stop"])
         self._output[k] = forget * self._output[k] + share * shown
         self._answers[k] = forget * self._answers[k] + share
 

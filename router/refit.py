@@ -26,6 +26,7 @@ from router import cluster, favourites
 from router.current_fit import Fit
 from router.drift import LEAST_SHARE, MIN_CLUSTER, Reference, share_farther
 from router.learner import Learner
+from router.predict import expected_output
 from schemas import Observation, RouterConfig, RoutingTable
 
 Floats = NDArray[np.float64]
@@ -145,7 +146,10 @@ def refit(
     ground = share @ fit.ground
     for index in np.flatnonzero(far):
         stats = observations[index].stats
-        ground[found.of_prompts[index]] += (1.0, stats.output_tokens, stats.prompt_tokens)
+        tokens = float(stats.output_tokens)
+        if not observations[index].free_to_end:
+            tokens = expected_output(table, int(labels[index]))
+        ground[found.of_prompts[index]] += (1.0, tokens, stats.prompt_tokens)
     fit_id = _fit_id(fit, found.centroids)
     entry = {
         "from": fit.fit_id,

@@ -39,9 +39,9 @@ GUESS = 0.4
 or after a method's steps suddenly take several times longer."""
 
 BUDGET_REQUESTS = 100.0
-"""The budget holds at most what this many requests like the present one add. At a share of 3% that
-pays for one answer of a method that is four times slower; more would be spent at once when traffic
-changes. Debts have the same limit, so one stalled answer does not end learning."""
+"""The budget holds at most what this many requests add, on the mean of about as many. At a share of
+3% that pays for one answer of a method that is four times slower; more would be spent at once when
+traffic changes. Debts have the same limit, so one stalled answer does not end learning."""
 
 START_REQUESTS = 8.0
 """Requests' worth of the first choice that the budget gets once, in advance, when it first meets a
@@ -83,14 +83,25 @@ class ExplorationBudget:
 
     def __init__(self) -> None:
         self.units = 0.0
-        self._limit = 0.0
+        self._requests = 0
+        self._latest = self._mean = 0.0
         self.started = False
         self._took = self._predicted = 0.0
 
     def earn(self, units: float) -> None:
         """Add one request's contribution, without taking away what dearer requests have added."""
-        self._limit = BUDGET_REQUESTS * units
+        self._requests += 1
+        self._latest = units
+        self._mean += (units - self._mean) / min(self._requests, BUDGET_REQUESTS)
         self._add(units)
+
+    @property
+    def _limit(self) -> float:
+        """Return the most units held, or owed for an answer that was dearer than predicted.
+
+        The latest request's size must not decide: it is not the one that is settled.
+        """
+        return BUDGET_REQUESTS * self._mean
 
     def start(self, units: float) -> None:
         """Add the advance."""
@@ -98,8 +109,11 @@ class ExplorationBudget:
         self.units += units
 
     def pay(self, units: float) -> None:
-        """Subtract what a trial is predicted to cost beyond the first choice, delays included."""
-        self.units = max(self.units - units, min(self.units, -self._limit))
+        """Subtract what a trial by the latest request is predicted to cost beyond the first choice,
+        delays included. A large request may owe what BUDGET_REQUESTS of its size add: forgiven by
+        the mean, trials of large requests would cost several times the share."""
+        owed = max(self._limit, BUDGET_REQUESTS * self._latest)
+        self.units = max(self.units - units, min(self.units, -owed))
 
     def first_choice_took(self, seconds: float, predicted: float) -> None:
         """Record an answer of a first choice, to correct predictions that are off for all alike.
@@ -156,8 +170,8 @@ class Trials:
         predicted by a standard error, gives its probability to the first. A GUESS has no price: it
         pays the first choice's seconds until its answer arrives. It is tried while the ingresses
         together have no debt: an ingress may owe its part of those seconds, and has the others, or
-        as much as its budget holds. A delay of other requests makes an option slower and is never
-        paid back, because no answer shows what it really was.
+        what BUDGET_REQUESTS requests like this one add. A delay of other requests makes an option
+        slower and is never paid back, because no answer shows what it really was.
         """
         seconds, errors, delays = zip(*options, strict=True)
         floored = [max(float(taken), _LEAST_SECONDS) for taken in seconds]

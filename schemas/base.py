@@ -12,6 +12,17 @@ class Schema(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Message(Schema):
+    """A schema that processes send each other, which may run different versions of the code."""
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """Take a message that an older version of the code has pickled: fields that it lacks get
+        their defaults."""
+        told, fields = state["__dict__"], type(self).model_fields
+        newer = {n: fields[n].get_default(call_default_factory=True) for n in fields.keys() - told}
+        super().__setstate__({**state, "__dict__": told | newer})
+
+
 class Settings(Schema):
     """A schema for YAML files: a number is finite, and never true or false.
 

@@ -146,6 +146,11 @@ class SamplingParams(Schema):
         penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1
         return bool(self.logit_bias or penalties) or self.grammar is not None
 
+    @property
+    def free_to_end(self) -> bool:
+        """Return whether the model may end the answer at any token."""
+        return not (self.ignore_eos or self.min_tokens)
+
     def ends(self, eos: Collection[int]) -> frozenset[int]:
         """Return the tokens that end the answer. eos: the model's own."""
         return frozenset(self.stop_token_ids) | frozenset(() if self.ignore_eos else eos)

@@ -1,10 +1,8 @@
 """The load that a replica reports a few times a second."""
 
-from typing import Any
-
 from pydantic import Field
 
-from schemas.base import Schema
+from schemas.base import Message, Schema
 
 
 class HeadCounts(Schema):
@@ -23,7 +21,7 @@ class HeadCounts(Schema):
     steps_times_tokens: int = Field(ge=0)
 
 
-class LoadReport(Schema):
+class LoadReport(Message):
     """One replica's load. `outstanding_tokens` estimates the output tokens of its requests that are
     not yet decoded."""
 
@@ -74,10 +72,3 @@ class LoadReport(Schema):
     )
     healthy: bool = True
     time: float = Field(description="seconds since the epoch")
-
-    def __setstate__(self, state: dict[Any, Any]) -> None:
-        """Take a report that an older version of the code has pickled: fields that it lacks get
-        their defaults."""
-        told, fields = state["__dict__"], type(self).model_fields
-        newer = {n: fields[n].get_default(call_default_factory=True) for n in fields.keys() - told}
-        super().__setstate__({**state, "__dict__": told | newer})

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from schemas.base import Schema
+from schemas.base import Message, Schema
 
 WARM_UP = "warm-up"
 """Policy and reason of what a replica measures of itself when it starts."""
@@ -86,7 +86,7 @@ class Instead(Schema):
     )
 
 
-class Observation(Schema):
+class Observation(Message):
     """A DecodeStats with the decision that led to it, from which the feedback actor learns.
 
     `observation_id` is the request id: the actor counts each once, however often it is sent.
@@ -107,6 +107,12 @@ class Observation(Schema):
     foretold: float | None = Field(
         default=None,
         description="predicted log acceptance of the method, if the table has a regression",
+    )
+    free_to_end: bool = Field(
+        default=True, description="whether the model could end the answer at any token"
+    )
+    grammar: bool = Field(
+        default=False, description="whether a grammar may have forced tokens of the answer"
     )
     instead: Instead | None = Field(
         default=None, description="if the default method answered in shadow mode"

@@ -78,7 +78,9 @@ class FeedbackLink:
         """What is to be learned by from now on, where that has changed."""
         self.connected = False
         self.problem: str | None = "the feedback actor was not heard from yet"
-        """Why nothing is learned and stored at present."""
+        """Why nothing is learned and stored at present. While there is a reason, nothing is tried:
+        before the first exchange `ingresses` is not known, and each would take all of the advance
+        (`router.trials.START_REQUESTS`)."""
         self.epoch = 0
         self.ingresses = 1
         self.dropped = 0

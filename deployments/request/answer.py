@@ -148,13 +148,14 @@ class Answerer:
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
             conversation_method=self._conversations.method(prompt.scope, prompt.messages),
-            explore=explore and not prompt.predicted_token_ids,
+            explore=explore and prompt.teaches_acceptance,
             copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
         )
         self._trials.ingresses = self._state.ingresses
+        trials = None if self._not_learning() else self._trials
         try:
-            decision = choose(table, features, loads, constraints, self.config, self._trials)
+            decision = choose(table, features, loads, constraints, self.config, trials)
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
         return decision, vector
@@ -251,11 +252,13 @@ class Answerer:
 
     def _degraded(self, decision: Decision) -> tuple[str, ...]:
         """Return the degraded modes of a decision."""
-        missing = {
-            "no-encoder": decision.cluster < 0,
-            "no-feedback": self._state.problem is not None,
-            "stale-table": self._state.age_seconds > self.config.stale_table_seconds,
-        }
+        encoder = ("no-encoder",) if decision.cluster < 0 else ()
+        return encoder + self._not_learning()
+
+    def _not_learning(self) -> tuple[str, ...]:
+        """Return the degraded modes in which a trial would teach nothing."""
+        stale = self._state.age_seconds > self.config.stale_table_seconds
+        missing = {"no-feedback": self._state.problem is not None, "stale-table": stale}
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 
     def _learn(self, answer: Answer, stats: DecodeStats | None, prompt: Prompt) -> None:
@@ -263,16 +266,17 @@ class Answerer:
             return
         decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
-        self._trials.settle(self._state.table, decision, stats, prompt.choices)
-        if not prompt.predicted_token_ids:  # a method accepts more with one than without
-            self._state.observe(observation_of(answer, stats, prompt.choices))
+        if prompt.teaches_acceptance:
+            self._trials.settle(self._state.table, decision, stats, prompt.choices)
+        if prompt.drafted_as_usual:
+            self._state.observe(observation_of(answer, stats, prompt))
 
     def _learn_cut(self, decision: Decision, prompt: Prompt, stats: DecodeStats) -> None:
         """Learn the step time and the acceptance of an answer as far as it came."""
         if decision.reason == "exploration":
             self._trials.settle(self._state.table, decision, stats, prompt.choices)
-        if not prompt.predicted_token_ids:
-            self._state.observe(cut_observation_of(decision, stats, prompt.choices))
+        if prompt.drafted_as_usual:
+            self._state.observe(cut_observation_of(decision, stats, prompt))
 
     def _sample(self, answer: Answer, prompt: Prompt, token_ids: Sequence[int]) -> None:
         if self._keep_sample is None or prompt.owner is None or answer.stats is None:

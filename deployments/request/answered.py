@@ -53,9 +53,9 @@ def silenced(chunk: DecodeChunk) -> DecodeChunk:
     return chunk.model_copy(update={**said, "finish_reason": "length", "stats": stats})
 
 
-def observation_of(answer: Answer, stats: DecodeStats, choices: int) -> Observation:
-    """Return the observation of a finished answer; `choices`: answers to the same prompt."""
-    made = cut_observation_of(answer.decision, stats, choices)
+def observation_of(answer: Answer, stats: DecodeStats, prompt: Prompt) -> Observation:
+    """Return the observation of a finished answer to a prompt."""
+    made = cut_observation_of(answer.decision, stats, prompt)
     told = {
         "reason": answer.reason,
         "instead": _instead(answer.decision, answer.method),
@@ -64,7 +64,7 @@ def observation_of(answer: Answer, stats: DecodeStats, choices: int) -> Observat
     return made.model_copy(update=told)
 
 
-def cut_observation_of(decision: Decision, stats: DecodeStats, choices: int) -> Observation:
+def cut_observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -> Observation:
     """Return the observation of an answer that was cut off. The prompt's vector stays out, because
     another method may still answer it."""
     return Observation(
@@ -75,8 +75,10 @@ def cut_observation_of(decision: Decision, stats: DecodeStats, choices: int) -> 
         policy=decision.policy,
         reason=decision.reason if stats.method == decision.method else "failover",
         propensity=decision.propensity,
-        choices=choices,
+        choices=prompt.choices,
         foretold=decision.foretold.get(stats.method),
+        free_to_end=prompt.sampling.free_to_end,
+        grammar=prompt.sampling.grammar is not None,
         time=time.time(),
     )
 

@@ -54,6 +54,23 @@ class Prompt:
     predicted_token_ids: tuple[int, ...] = ()
     reasoning: Reasoning | None = None
 
+    @property
+    def drafted_as_usual(self) -> bool:
+        """Return whether methods draft for this prompt as they do for others.
+
+        With a predicted answer they accept more, with a bound on drafts less. Such an answer says
+        nothing about other prompts.
+        """
+        return self.max_draft_tokens is None and not self.predicted_token_ids
+
+    @property
+    def teaches_acceptance(self) -> bool:
+        """Return whether its answer says what methods accept of others.
+
+        Every method drafts the tokens that a grammar forces, plain decoding too.
+        """
+        return self.drafted_as_usual and self.sampling.grammar is None
+
     def further(self, index: int) -> Self:
         """Return the prompt of the answer with this index. Answer 0 keeps the seed; the others
         derive theirs."""

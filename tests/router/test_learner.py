@@ -8,6 +8,7 @@ from router.evidence import (
     acceptance_evidence,
     answers,
     log_error,
+    plain,
 )
 from router.favourites import favourite
 from router.learner import KEPT_OF_HEAD, REMEMBERED_IDS, Learner
@@ -69,6 +70,18 @@ def test_a_lossy_methods_loops_do_not_flatter_it(table: RoutingTable) -> None:
         learner = Learner(made, CONFIG)
         learner.observe([observe(made, "a", "ngram", 1, looping=True)])
         assert learner.table.live.tokens[1, 2, 0] == tokens
+
+
+def test_what_a_grammar_forces_is_no_acceptance(table: RoutingTable) -> None:
+    """One such answer of plain decoding made its acceptance uncertain in all clusters."""
+    learner = Learner(table, CONFIG)
+    forced = observe(table, "a", "naive", 1, target_steps=31, decode_seconds=0.6)
+    learner.observe([forced.model_copy(update={"grammar": True})])
+    after = learner.table
+    assert plain(after)[0]
+    assert after.live.tokens.sum() == after.live.steps.sum() == 0.0
+    assert after.live.step_weight[0] > 0.0
+    assert after.live.answers[1] == 1.0
 
 
 def test_choices_of_one_prompt_count_as_one_answer(table: RoutingTable) -> None:

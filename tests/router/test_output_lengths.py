@@ -56,3 +56,32 @@ def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) 
     assert emitted_output(learner.table, 1) < 0.5 * before
     restored = Learner.restore(table, CONFIG, learner.state())
     assert emitted_output(restored.table, 1) == emitted_output(learner.table, 1)
+
+
+def test_answers_that_may_not_end_say_nothing_of_how_long_answers_are(table: RoutingTable) -> None:
+    """Fifty of them, of 2,000 tokens, taught that a cluster's answers hardly ever end."""
+    learner = Learner(table, CONFIG)
+    made = [
+        observe(table, f"o{i}", "ngram", 1, output_tokens=2000, finish_reason="length")
+        for i in range(50)
+    ]
+    learner.observe(answer.model_copy(update={"free_to_end": False}) for answer in made)
+    assert expected_output(learner.table, 1) == expected_output(table, 1)
+    assert emitted_output(learner.table, 1) == emitted_output(table, 1)
+    assert learner.table.live.tokens[1].sum() > 0.0, "their acceptance counts"
+
+
+def test_one_huge_answer_does_not_lift_what_is_expected_of_all(table: RoutingTable) -> None:
+    before = expected_output(table, 1)
+    for finish in ("stop", "length"):
+        learner = Learner(table, CONFIG)
+        huge = observe(table, "a", "ngram", 1, output_tokens=100_000, finish_reason=finish)
+        learner.observe([huge])
+        assert before < expected_output(learner.table, 1) < 1.5 * before
+
+
+def test_longer_answers_are_expected_once_many_are_longer(table: RoutingTable) -> None:
+    learner = Learner(table, CONFIG)
+    for i in range(100):
+        learner.observe([observe(table, f"o{i}", "ngram", 1, output_tokens=2000)])
+    assert expected_output(learner.table, 1) > 1500

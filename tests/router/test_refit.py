@@ -242,3 +242,13 @@ def test_the_recent_answers_are_bounded_and_each_there_once() -> None:
     for broken in (None, b"", b"\xff" * 2 * DIMENSION):
         odd = sent[0].model_copy(update={"vector": broken})
         assert answers.add(odd) is None
+
+
+def test_answers_that_may_not_end_do_not_lengthen_those_expected_of_the_new_kind() -> None:
+    world = World()
+    expected = []
+    for free in (True, False):
+        sent = [o.model_copy(update={"free_to_end": free}) for o in stream(world, world.disk)]
+        made = refitted(world, sent).fit.table(world.disk)
+        expected.append(made.output_tokens[2])
+    assert expected == pytest.approx([121.0, 61.0], abs=12.0)

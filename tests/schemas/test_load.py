@@ -1,8 +1,9 @@
-"""Load reports between processes of different versions of the code."""
+"""Messages between processes of different versions of the code."""
 
 import pickle
 
 from schemas import LoadReport
+from tests.deployments.observations import observation
 
 
 def test_a_report_of_an_older_version_has_defaults() -> None:
@@ -21,3 +22,11 @@ def test_a_report_of_an_older_version_has_defaults() -> None:
     read = pickle.loads(pickle.dumps(older))
     assert (read.prefixes, read.heads, read.refused_heads) == (None, (), {})
     assert read == report == pickle.loads(pickle.dumps(report))
+
+
+def test_an_observation_of_an_older_version_has_defaults() -> None:
+    older = observation("a")
+    for name in ("free_to_end", "grammar"):
+        del older.__dict__[name]
+    read = pickle.loads(pickle.dumps(older))
+    assert (read.free_to_end, read.grammar) == (True, False)

@@ -187,6 +187,14 @@ class TestLink:
         assert (line.link.connected, line.link.waiting) == (True, 0)
         assert live_steps(line.link.table) == 20
 
+    async def test_there_is_a_problem_until_the_number_of_ingresses_is_known(self, line, config):
+        """So that several that start together do not each take what trials get in advance."""
+        line.actor = Feedback(config)
+        await line.actor.exchange([], None, None, "another")
+        assert line.link.problem is not None
+        await line.link.exchange()
+        assert (line.link.problem, line.link.ingresses) == (None, 2)
+
     async def test_unacknowledged_observations_stay(self, line, config):
         line.actor = Feedback(config)
         Feedback(config)  # supersedes it

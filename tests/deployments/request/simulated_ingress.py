@@ -130,7 +130,8 @@ class Simulated:
         or the status of its error. reads: seconds that the client takes for each chunk. accepted:
         a factor on the prompt's acceptance."""
         self._cluster, self._accepted = cluster, accepted
-        prompt = Prompt(tuple(range(20)), str(cluster), SamplingParams(max_tokens=128), **fields)
+        given = {"sampling": SamplingParams(max_tokens=128)} | fields
+        prompt = Prompt(tuple(range(20)), str(cluster), **given)
         method = ""
         try:
             async with asyncio.timeout(leaves):
