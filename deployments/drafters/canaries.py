@@ -164,7 +164,9 @@ class CanaryJudge:
             self._trials[part] = Trial(numbers=pair, before=before, answers=answers)
             return
         canary, control = canary - trial.before[0], control - trial.before[1]
-        overdue = bool(ledger.of(*EVERY)[0] - trial.answers >= MOST_ANSWERS)
+        # In its turn a canary drafts for all requests of a vLLM engine: others follow.
+        awaited = canary[0] >= LEAST_ANSWERS > control[0]
+        overdue = bool(ledger.of(*EVERY)[0] - trial.answers >= MOST_ANSWERS) and not awaited
         decided, why = self._decided(pair[0], canary, control, overdue=overdue)
         if decided == "promote":
             logger.info("canary %d of %s is promoted: %s", pair[0], part, why)

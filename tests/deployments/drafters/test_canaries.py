@@ -233,6 +233,22 @@ def test_a_canary_with_an_unreadable_manifest_ends_and_the_judge_goes_on(
     assert versions.in_force().number("eagle3") == 2
 
 
+def test_a_canary_that_has_all_requests_at_first_is_compared_once_others_follow(
+    versions: VersionStore,
+) -> None:
+    """A vLLM engine drafts with one version at a time."""
+    service = Service(versions, 18)
+    for _ in range(MOST_ANSWERS):
+        service.replicas[0].answer(1, SPOILT)
+    service.judge.step()
+    assert versions.in_force().canaries
+    for _ in range(LEAST_ANSWERS):
+        service.replicas[0].answer(0, USUAL)
+    service.judge.step()
+    heads = versions.in_force()
+    assert (heads.number("eagle3"), heads.canaries) == (0, {})
+
+
 def test_what_was_counted_before_a_canary_says_nothing_of_it(versions: VersionStore) -> None:
     """The head in force looks bad by its past, which were other prompts."""
     service = Service(versions, 6)
