@@ -31,16 +31,22 @@ class Samples:
     """Keep a bounded selection of finished answers in memory and in the state's store.
 
     While the store is away, samples stay in memory. The state's folder and the bundle's name say
-    where they are; `clock` gives seconds since the epoch. Safe for concurrent calls: while a call
+    where they are; `clock` gives seconds since the epoch. target: hash of the target whose answers
+    come in, of `target_hash`. Those of another one, which had the bundle's name before, stay until
+    they expire, but drafters do not learn from them. Safe for concurrent calls: while a call
     waits for the store, the others do without it, except for `erase`.
     """
 
     def __init__(
-        self, feedback: FeedbackConfig, bundle_name: str, clock: Callable[[], float] = time.time
+        self,
+        feedback: FeedbackConfig,
+        bundle_name: str,
+        clock: Callable[[], float] = time.time,
+        target: str = "",
     ) -> None:
         self.uri = f"{feedback.state_uri}/drafters/{bundle_name}/samples"
         self._retain_seconds = 3600.0 * feedback.retain_hours
-        self._clock = clock
+        self._clock, self._target = clock, target
         self._reservoir = Reservoir(feedback.sample_tokens)
         self._store: SampleStore | None = None
         self._stored: set[str] = set()
@@ -57,7 +63,7 @@ class Samples:
         with self._lock:
             for sample in batch:
                 if not self._unwanted(sample):
-                    self._reservoir.add(sample)
+                    self._reservoir.add(sample.model_copy(update={"target": self._target}))
             self._metrics.samples_kept.set(len(self._reservoir))
             self._metrics.sample_tokens_kept.set(self._reservoir.tokens)
         if not self._writing.acquire(blocking=False):
@@ -72,12 +78,12 @@ class Samples:
             self._writing.release()
 
     def kept(self) -> list[Sample]:
-        """Return the samples that are kept now, without those that have expired."""
+        """Return the target's samples that are kept now, without those that have expired."""
         with self._lock:
-            return [sample for sample in self._reservoir if not self._unwanted(sample)]
+            return [sample for sample in self._reservoir if self._teaches(sample)]
 
     def stored(self) -> list[Sample]:
-        """Return the samples in the store that have neither expired nor been erased.
+        """Return all targets' samples in the store that have neither expired nor been erased.
 
         Raises what the file system raises.
         """
@@ -94,9 +100,9 @@ class Samples:
             return any(map(self._is_erased, samples))
 
     def any_unwanted(self, samples: Iterable[Sample]) -> bool:
-        """Return whether one of these samples has expired or is erased."""
+        """Return whether one of these samples has expired, is erased or is another target's."""
         with self._lock:
-            return any(map(self._unwanted, samples))
+            return not all(map(self._teaches, samples))
 
     def stats(self) -> SampleStats:
         """Return how many samples and tokens are kept."""
@@ -153,6 +159,9 @@ class Samples:
         if self._store is None:
             self._store = SampleStore(self.uri)
         return self._store
+
+    def _teaches(self, sample: Sample) -> bool:
+        return sample.target == self._target and not self._unwanted(sample)
 
     def _unwanted(self, sample: Sample) -> bool:
         expired = sample.time <= self._clock() - self._retain_seconds

@@ -67,7 +67,7 @@ class HeadTrainer:
     ) -> None:
         self._bundle, self._feedback = bundle, config.feedback
         self._samples, self._versions, self._busy = samples, versions, busy
-        place = sha256(f"{versions.uri} {bundle.path.resolve()}".encode()).hexdigest()[:16]
+        place = sha256(f"{samples.uri} {bundle.path.resolve()}".encode()).hexdigest()[:16]
         self._folder = (folder or user_cache("tuning").resolve()) / place
         self._seen: dict[HeadPart, float | None] = dict.fromkeys(trained_parts(config, bundle))
         """By part, the time of the newest sample of its last round, if that is known."""
@@ -147,8 +147,8 @@ class HeadTrainer:
             self._tuning = tuning
 
     def _continued(self, left: Tuning | None, heads: HeadsInForce) -> Tuning | None:
-        """Return a job that a killed process has left, unless its result would come too late or
-        its samples have to go."""
+        """Return a job that a killed process has left, unless its result would come too late, its
+        samples have to go, or it is another target's."""
         if left is None:
             return None
         # The mark of an erasure may be gone; by then the erased samples have expired.

@@ -112,3 +112,21 @@ def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Set
     (job / "samples.jsonl").touch()
     second.step()
     assert not job.exists(), "what is no whole job is removed"
+
+
+def test_a_round_of_another_target_that_a_killed_trainer_has_left_is_removed(
+    setting: Setting,
+) -> None:
+    setting.samples.take(make_samples(240))
+    first = setting.trainer()
+    first.step()
+    (tuning,) = tunings()
+    tuning.kill()
+    tuning.wait()
+    (job,) = setting.folder.glob("*/job")
+    del first
+
+    setting.serve_target("another")
+    setting.trainer().step()
+    assert tunings() == []
+    assert not job.exists()

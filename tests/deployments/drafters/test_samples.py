@@ -67,9 +67,9 @@ def clock():
 def opened(tmp_path, clock):
     """Make samples of one folder, as a process that starts does."""
 
-    def make(**fields):
+    def make(target="", **fields):
         feedback = FeedbackConfig(state_uri=str(tmp_path / "state"), retain_hours=2.0, **fields)
-        made = Samples(feedback, "tiny", clock)
+        made = Samples(feedback, "tiny", clock, target)
         made.take()
         return made
 
@@ -119,6 +119,19 @@ def test_expired_samples_are_deleted(opened, clock):
     samples.take([sample("late", time=clock.now - 2 * HOUR)])
     assert not files(samples)
     assert not ids(opened())
+
+
+def test_answers_of_another_target_teach_nothing_and_expire(opened, clock):
+    opened(target="old").take([sample("a", time=clock.now)])
+    new = opened(target="new")
+    new.take([sample("b", time=clock.now + HOUR)])
+    assert ids(new) == {"b"}
+    assert new.any_unwanted(opened(target="old").kept())
+    assert {each.id for each in new.stored()} == {"a", "b"}
+    clock.now += 2 * HOUR
+    new.take()
+    [file] = files(new)
+    assert b'"a"' not in gzip.decompress(file.read_bytes())
 
 
 def test_what_gave_way_leaves_the_store(opened, clock):
