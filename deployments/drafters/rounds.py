@@ -54,7 +54,8 @@ def lacking(kept: Sequence[Sample]) -> str | None:
         return None
     return (
         f"{len(kept)} answers are kept, of {held} held conversations (one in {HELD_BACK}): "
-        f"{LEAST_CONVERSATIONS} are needed to judge a head"
+        f"{LEAST_CONVERSATIONS} are needed to judge a head; if prompts are long, raise "
+        "feedback.sample_tokens"
     )
 
 

@@ -1,5 +1,6 @@
 """One tuning of a head: its files on this machine, and the process that works on it."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -7,16 +8,35 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from schemas import Sample, TuningJob, Verdict
 
 JOB = "job.json"
 _LOG = "log.txt"
-
-
 LEAST_FREE = 100e6
 """Bytes of the disk below which a failure is put down to them."""
+
+
+class MachineLock:
+    """A folder's lock, which one process of this machine at a time holds until it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+
+    def taken(self) -> bool:
+        """Return whether this process holds the lock, which it takes if it is free."""
+        if self._file is None:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = (self._folder / "lock").open("wb")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.close()
+                return False
+            self._file = lock
+        return True
 
 
 class TuningError(RuntimeError):
