@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 TIDY_SECONDS = 600.0
 """How long a sample may stay in a file after it has expired, was dropped or was erased."""
 
+OVERDUE = 2
+"""Age, in times of what samples are retained, at which a running round loses a sample too."""
+
 
 @dataclass(frozen=True)
 class SampleStats:
@@ -94,10 +97,20 @@ class Samples:
         with self._lock:
             return [sample for sample in found.values() if not self._unwanted(sample)]
 
-    def any_erased(self, samples: Iterable[Sample]) -> bool:
-        """Return whether the owner of one of these samples has had it erased."""
+    def why_to_drop(self, samples: Iterable[Sample]) -> str | None:
+        """Return why a round may no longer hold these samples, None if it may.
+
+        It may hold one for OVERDUE times the time that samples are retained: while requests run, a
+        round does nothing, so that it may last long.
+        """
+        samples = list(samples)
+        oldest = self._clock() - OVERDUE * self._retain_seconds
         with self._lock:
-            return any(map(self._is_erased, samples))
+            if any(map(self._is_erased, samples)):
+                return "one of its answers is erased"
+        if any(sample.time <= oldest for sample in samples):
+            return f"one of its answers is {OVERDUE} times as old as retain_hours"
+        return None
 
     def any_unwanted(self, samples: Iterable[Sample]) -> bool:
         """Return whether one of these samples has expired, is erased or is another target's."""

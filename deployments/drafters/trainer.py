@@ -102,7 +102,9 @@ class HeadTrainer:
             self._begin()
             return
         wanted = self._is_wanted(tuning, self._versions.in_force())
-        if not wanted or self._samples.any_erased([*tuning.samples, *tuning.held]):
+        why = self._samples.why_to_drop([*tuning.samples, *tuning.held])
+        if not wanted or why is not None:
+            logger.info("the round of %s ends: %s", tuning.job.part, why or "it is not wanted")
             self._drop(tuning)
         elif tuning.killed and tuning.starts < MOST_STARTS:
             tuning.start()

@@ -114,6 +114,27 @@ def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Set
     assert not job.exists(), "what is no whole job is removed"
 
 
+def test_a_round_ends_when_it_holds_an_answer_for_too_long(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Requests run all the time, so that it cannot end by itself."""
+    caplog.set_level("INFO")
+    retained = 3600.0 * setting.config.feedback.retain_hours
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    setting.busy = True
+    trainer.hold()
+    setting.now = 2.0 * retained
+    trainer.step()
+    assert len(tunings()) == 1
+    setting.now += 1.0  # the oldest answer has the time 1
+    trainer.step()
+    assert tunings() == []
+    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+    assert "the round of eagle3 ends: one of its answers is 2 times as old" in caplog.text
+
+
 def test_a_round_of_another_target_that_a_killed_trainer_has_left_is_removed(
     setting: Setting,
 ) -> None:
