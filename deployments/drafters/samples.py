@@ -55,6 +55,8 @@ class Samples:
         self._stored: set[str] = set()
         self._erased: dict[str, float] = {}
         self._tidied: float | None = None
+        self._untidy = False
+        """Whether the last rewrite has failed."""
         self._problem: str | None = None
         self._metrics = DrafterMetrics()
         self._lock = threading.Lock()
@@ -76,7 +78,7 @@ class Samples:
         except Exception as error:  # each file system has exceptions of its own
             self._tell(f"{self.uri}: {error or type(error).__name__}")
         else:
-            self._tell(None)
+            self._tell(self._problem if self._untidy else None)
         finally:
             self._writing.release()
 
@@ -158,10 +160,13 @@ class Samples:
             self._reservoir.discard(self._unwanted)
             kept = list(self._reservoir)
         ids = {sample.id for sample in kept}
+        # Before the rewrite, which is a copy of everything: it may fail each time.
+        self._tidied = self._clock()
         if store.files > 1 or ids != self._stored:
+            self._untidy = True
             store.rewrite(kept)
             self._stored = ids
-        self._tidied = self._clock()
+        self._untidy = False
 
     def _read_erasures(self, store: SampleStore) -> None:
         erasures = store.erasures(self._clock() - self._retain_seconds)
@@ -185,9 +190,13 @@ class Samples:
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:
-            logger.warning("samples stay in memory until this is fixed: %s", problem)
+            logger.warning(
+                "until this is fixed, new samples may be in memory only, and the store keeps "
+                "samples that have expired or are erased: %s",
+                problem,
+            )
         elif problem is None and self._problem is not None:
-            logger.info("samples are stored again: %s", self.uri)
+            logger.info("samples are stored and deleted again: %s", self.uri)
         self._problem = problem
 
 

@@ -170,7 +170,7 @@ def test_a_store_that_is_away_is_waited_for(opened, caplog):
     for name in "bc":
         samples.take([sample(name)])
     assert samples.stats().problem is not None
-    assert caplog.text.count("samples stay in memory") == 1
+    assert caplog.text.count("new samples may be in memory only") == 1
     folder.unlink()
     folder.with_name("aside").rename(folder)
     samples.take()
