@@ -34,7 +34,7 @@ PASSES, YOUNG_PASSES = 3, 10
 YOUNG_TOKENS = 1_000_000
 """Tokens from which on a head that began with nothing is only tuned."""
 MOST_STARTS = 3
-"""Starts of a job whose process is killed, by the system without memory for example."""
+"""Starts of a job whose process or actor is killed, by the system without memory for example."""
 CANARY_SHARE = 0.1
 REPLAY = "replay.jsonl"
 """File in the bundle's folder with answers that are mixed into every round."""
@@ -126,8 +126,9 @@ class HeadTrainer:
             tuning = next(filter(None, (self._prepared(p, heads, job) for p in free)), None)
         if tuning is not None:
             self._note(tuning.job.part)
-            logger.info("tuning %s on %s answers", tuning.job.part, len(tuning.samples))
-            tuning.start()
+            if tuning.starts < MOST_STARTS:  # else the next step takes it as failed
+                logger.info("tuning %s on %s answers", tuning.job.part, len(tuning.samples))
+                tuning.start()
             self._tuning = tuning
 
     def _continued(self, left: Tuning | None, heads: HeadsInForce) -> Tuning | None:

@@ -13,7 +13,7 @@ from typing import IO, Self
 from schemas import Sample, TuningJob, Verdict
 
 JOB = "job.json"
-_LOG = "log.txt"
+_LOG, _STARTS = "log.txt", "starts"
 LEAST_FREE = 100e6
 """Bytes of the disk below which a failure is put down to them."""
 
@@ -54,7 +54,6 @@ class Tuning:
         """Open a prepared folder. Raises OSError or ValueError if it holds no job."""
         self.job = TuningJob.model_validate_json((folder / JOB).read_text(encoding="utf-8"))
         self.samples, self.held = _read(self.job.samples), _read(self.job.held)
-        self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._held = False
 
@@ -111,6 +110,8 @@ class Tuning:
         # Before the process is there: `hold` may be called in another thread.
         self._held = False
         with (self.job.folder / _LOG).open("ab") as log:
+            # Before it too: it may take the machine's memory, and this process with it.
+            (self.job.folder / _STARTS).write_text(str(self.starts + 1), encoding="utf-8")
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "training.heads.tuning_process", str(job)],
                 stdin=subprocess.DEVNULL,
@@ -118,7 +119,14 @@ class Tuning:
                 stderr=subprocess.STDOUT,
                 env=os.environ | threads,
             )
-        self.starts += 1
+
+    @property
+    def starts(self) -> int:
+        """Return how often the process was started, by other objects for the folder too."""
+        try:
+            return int((self.job.folder / _STARTS).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return 0
 
     @property
     def killed(self) -> bool:

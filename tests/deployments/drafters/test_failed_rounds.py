@@ -114,6 +114,26 @@ def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Set
     assert not job.exists(), "what is no whole job is removed"
 
 
+def test_a_round_whose_actor_dies_with_it_each_time_fails(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(training, "MOST_STARTS", 2)
+    setting.samples.take(make_samples(240))
+    for _ in range(2):
+        trainer = setting.trainer()
+        trainer.step()
+        (tuning,) = tunings()
+        tuning.kill()
+        tuning.wait()
+        del trainer
+    trainer = setting.trainer()
+    for _ in range(2):
+        trainer.step()
+    assert tunings() == []
+    assert "tuning eagle3 has failed" in caplog.text
+    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
 def test_a_round_ends_when_it_holds_an_answer_for_too_long(
     setting: Setting, caplog: pytest.LogCaptureFixture
 ) -> None:
