@@ -14,6 +14,7 @@ from schemas import Sample, TuningJob, Verdict
 
 JOB = "job.json"
 _LOG, _STARTS = "log.txt", "starts"
+_PROCESS = sys.executable, "-m", "training.heads.tuning_process"
 LEAST_FREE = 100e6
 """Bytes of the disk below which a failure is put down to them."""
 
@@ -113,7 +114,7 @@ class Tuning:
             # Before it too: it may take the machine's memory, and this process with it.
             (self.job.folder / _STARTS).write_text(str(self.starts + 1), encoding="utf-8")
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "training.heads.tuning_process", str(job)],
+                [*_PROCESS, str(job), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
