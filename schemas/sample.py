@@ -31,6 +31,9 @@ class Sample(Schema):
     temperature: float = Field(ge=0.0)
     prompt_token_ids: tuple[TokenId, ...] = Field(min_length=1, repr=False)
     answer_token_ids: tuple[TokenId, ...] = Field(min_length=1, repr=False)
+    target: str = Field(
+        default="", description="hash of the target that answered, which drafters keep with it"
+    )
     time: float = Field(description="seconds since the epoch, at the ingress")
 
     @property

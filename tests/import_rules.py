@@ -68,6 +68,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "openai_engine": ENGINES_SHARE,
         "replay_engine": ENGINES_SHARE,
         "reasoning": {"text"},
+        "target_hash": {"bundle", "weight_files"},
         **dict.fromkeys(ENGINES_SHARE, ENGINES_SHARE),
     },
     "workers/torch_engine": {

@@ -6,9 +6,11 @@ from typing import Any
 from deployments.drafters.versions import VersionStore
 from schemas import DecodeStats, FeedbackConfig, HeadOrigin, HeadPart, SampleSpan, Verdict
 
+TARGET = "0123456789ab"
 
-def store(uri: str, cache: Path | None = None) -> VersionStore:
-    return VersionStore(FeedbackConfig(state_uri=uri), "tiny", cache)
+
+def store(uri: str, cache: Path | None = None, target: str = TARGET) -> VersionStore:
+    return VersionStore(FeedbackConfig(state_uri=uri), "tiny", target, cache)
 
 
 def head(folder: Path, weights: bytes = b"weights") -> Path:

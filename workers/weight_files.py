@@ -21,11 +21,13 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor's file, shape and dtype. dtype: safetensors' name, such as BF16."""
+    """A tensor's file, shape and dtype. dtype: safetensors' name, such as BF16. begin: place of its
+    first byte in the file."""
 
     file: Path
     shape: tuple[int, ...]
     dtype: str
+    begin: int
     bytes: int
 
     @property
@@ -86,7 +88,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
         try:
             header: Any = json.loads(opened.read(length) if _LENGTH_BYTES < start <= size else b"")
             tensors = {
-                name: _stored(file, entry)
+                name: _stored(file, entry, start)
                 for name, entry in header.items()
                 if name != "__metadata__"
             }
@@ -103,9 +105,9 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _stored(file: Path, entry: Mapping[str, Any]) -> StoredTensor:
+def _stored(file: Path, entry: Mapping[str, Any], start: int) -> StoredTensor:
     begin, end = entry["data_offsets"]
-    stored = StoredTensor(file, tuple(entry["shape"]), entry["dtype"], end - begin)
+    stored = StoredTensor(file, tuple(entry["shape"]), entry["dtype"], start + begin, end - begin)
     bits = _BITS.search(stored.dtype)
     if bits and math.prod(stored.shape) * int(bits[0]) != 8 * stored.bytes:
         raise ValueError(f"{stored.shape} of {stored.dtype} in {stored.bytes} bytes")

@@ -17,6 +17,7 @@ from deployments.loads.board import Loads, load_board
 from deployments.logs import log_with_serve
 from schemas import AppConfig, LoadReport, Sample
 from workers.portfolio import served_bundle
+from workers.target_hash import target_hash
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +34,14 @@ class DraftersActor:
         log_with_serve()
         bundle = served_bundle(config)
         self._application, self._config = application, config
-        self._samples = Samples(config.feedback, bundle.name)
+        target = target_hash(bundle)
+        self._samples = Samples(config.feedback, bundle.name, target=target)
         self._called = time.monotonic()
-        versions = VersionStore(config.feedback, bundle.name)
+        versions = VersionStore(config.feedback, bundle.name, target)
         busy = _never if config.feedback.trainer_num_gpus else self._busy
         self._trainer = HeadTrainer(config, bundle, self._samples, versions, busy)
-        self._judge = CanaryJudge(VersionStore(config.feedback, bundle.name), self._reports)
+        judged = VersionStore(config.feedback, bundle.name, target)
+        self._judge = CanaryJudge(judged, self._reports)
         self._board: Any = None
         self._next_told = 0.0
         for work in (self._train_forever, self._hold_forever):

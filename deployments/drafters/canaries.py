@@ -11,6 +11,7 @@ from deployments.drafters.evidence import (
     EVERY,
     EvidenceStore,
     Ledger,
+    Numbers,
     Sums,
     Trial,
     Version,
@@ -32,11 +33,11 @@ MOST_ANSWERS = 1000
 """Answers of all methods after which a canary is decided. It has had a hundred of them if routing
 always chooses methods that draft with it."""
 WINDOW = 300
-"""Answers of a promoted head after which the next comparison begins at the latest."""
-WORST = 0.8
-"""A promoted head is compared with this share of the tokens per step before, since other prompts
-may be harder."""
-_WORST_SUMS = np.array([1.0, 1.0, WORST, 1.0, WORST**2, WORST])
+"""Answers of a promoted head after which the next comparison begins at the latest, and those before
+that it is compared with: a comparison may begin among good answers and end among bad ones."""
+SPOILT = 0.3
+"""Share of the draft tokens accepted per step before, below which a promoted head is spoilt. Of
+prompts of another kind half as many may be accepted, and no more of the parent's."""
 
 Verdict = Literal["promote", "roll back"]
 
@@ -56,6 +57,19 @@ def _rate(sums: Sums) -> tuple[float, float]:
     rate = tokens / steps
     spread = tokens_squared - 2.0 * rate * products + rate**2 * steps_squared
     return float(rate), float(np.sqrt(max(0.0, spread)) / tokens)
+
+
+def _spoilt(sums: Numbers) -> Sums:
+    """Return the sums of answers with SPOILT times the draft tokens accepted in each step."""
+    answers, steps, tokens, steps_squared, tokens_squared, products = sums
+    rest = 1.0 - SPOILT
+    return np.array(
+        [
+            *(answers, steps, rest * steps + SPOILT * tokens, steps_squared),
+            rest**2 * steps_squared + 2.0 * rest * SPOILT * products + SPOILT**2 * tokens_squared,
+            rest * steps_squared + SPOILT * products,
+        ]
+    )
 
 
 def verdict(canary: Sums, control: Sums, *, overdue: bool) -> Verdict | None:
@@ -164,7 +178,9 @@ class CanaryJudge:
             self._trials[part] = Trial(numbers=pair, before=before, answers=answers)
             return
         canary, control = canary - trial.before[0], control - trial.before[1]
-        overdue = bool(ledger.of(*EVERY)[0] - trial.answers >= MOST_ANSWERS)
+        # In its turn a canary drafts for all requests of a vLLM engine: others follow.
+        awaited = canary[0] >= LEAST_ANSWERS > control[0]
+        overdue = bool(ledger.of(*EVERY)[0] - trial.answers >= MOST_ANSWERS) and not awaited
         decided, why = self._decided(pair[0], canary, control, overdue=overdue)
         if decided == "promote":
             logger.info("canary %d of %s is promoted: %s", pair[0], part, why)
@@ -206,18 +222,19 @@ class CanaryJudge:
         return "no replica drafts with it" if overdue and unused else None
 
     def _watch(self, part: HeadPart, ledger: Ledger, heads: HeadsInForce) -> None:
-        """Roll a promoted version back if it drafts far worse than in the window before, which
-        first is the trial."""
+        """Roll a promoted version back if it drafts hardly anything, compared with the answers
+        before, at first those of the trial."""
         watch, number = self._watched.get(part), heads.number(part)
         if watch is None or watch.number != number:
             self._watched.pop(part, None)
             return
         now = ledger.of(part, number)
         since = now - watch.before
-        expected = _WORST_SUMS * np.array(watch.expected)
-        decided = verdict(since, expected, overdue=bool(since[0] >= WINDOW))
+        decided = verdict(since, _spoilt(watch.expected), overdue=bool(since[0] >= WINDOW))
         if decided == "promote":
-            self._watched[part] = Watch(number=number, expected=numbers(since), before=numbers(now))
+            known = since + watch.expected
+            expected = numbers(known * min(1.0, WINDOW / known[0]))
+            self._watched[part] = Watch(number=number, expected=expected, before=numbers(now))
         elif decided == "roll back":
             self._versions.roll_back(part, heads)
-            logger.warning("version %d of %s drafts far worse than before", number, part)
+            logger.warning("version %d of %s drafts hardly anything any more", number, part)

@@ -47,8 +47,8 @@ class Trial(Schema):
 
 
 class Watch(Schema):
-    """A promoted version, what heads did in the window before, which first is the trial, and what
-    was counted before this window."""
+    """A promoted version, what heads did before, at first in the trial, and what was counted before
+    the present comparison."""
 
     number: int
     expected: Numbers

@@ -49,12 +49,13 @@ def _beginning(sample: Sample) -> tuple[int, ...]:
 
 def lacking(kept: Sequence[Sample]) -> str | None:
     """Return what the kept samples lack for a round, None if they suffice."""
-    held = len({sample.conversation for sample in kept if sample.held})
-    if held >= LEAST_CONVERSATIONS and any(not sample.held for sample in kept):
+    held = len({sample.conversation for sample in held_samples(kept)})
+    if held >= LEAST_CONVERSATIONS and _learned(kept):
         return None
     return (
-        f"{len(kept)} answers are kept, of {held} held conversations (one in {HELD_BACK}): "
-        f"{LEAST_CONVERSATIONS} are needed to judge a head"
+        f"{len(kept)} answers are kept, of {held} held conversations (one in {HELD_BACK}) among "
+        f"the {MOST_HELD} held answers that judge: {LEAST_CONVERSATIONS} are needed to judge a "
+        "head; if prompts are long, raise feedback.sample_tokens"
     )
 
 
@@ -64,7 +65,7 @@ def are_enough(kept: Iterable[Sample], since: float, in_vain: int) -> bool:
     Each round in a row that gave no better head (in_vain) doubles what the next one needs, up to
     half of what is kept.
     """
-    learned = [sample for sample in kept if not sample.held]
+    learned = _learned(kept)
     fresh = answer_tokens(sample for sample in learned if sample.time > since)
     return fresh >= max(ROUND_TOKENS, min(ROUND_TOKENS << in_vain, answer_tokens(learned) // 2))
 
@@ -73,7 +74,9 @@ def held_samples(kept: Iterable[Sample]) -> list[Sample]:
     """Return the samples that judge a head, oldest first: the newest of each cluster in turn, so
     that a flood of one kind leaves the others their say."""
     clusters = defaultdict[tuple[str, int], list[Sample]](list)
-    for sample in sorted((sample for sample in kept if sample.held), key=_time, reverse=True):
+    # The target itself gives an answer's first token, and nothing is drafted for it.
+    judging = (s for s in kept if s.held and len(s.answer_token_ids) > 1)
+    for sample in sorted(judging, key=_time, reverse=True):
         clusters[sample.fit_id, sample.cluster].append(sample)
     in_turn = chain.from_iterable(zip_longest(*clusters.values()))
     return sorted(islice(filter(None, in_turn), MOST_HELD), key=_time)
@@ -85,7 +88,7 @@ def round_samples(kept: Iterable[Sample], since: float) -> list[Sample]:
     The newest ones after `since` have up to half of the tokens, or more if there are no older ones
     to fill the rest, which replay what the head has learned before.
     """
-    learned = [sample for sample in kept if not sample.held]
+    learned = _learned(kept)
     newest = sorted((s for s in learned if s.time > since), key=_time, reverse=True)
     # By id, which is random: older samples stand for all of their time.
     older = sorted((s for s in learned if s.time <= since), key=lambda sample: sample.id)
@@ -105,6 +108,12 @@ def span_of(samples: Sequence[Sample]) -> SampleSpan:
 def answer_tokens(samples: Iterable[Sample]) -> int:
     """Return the number of answer tokens."""
     return sum(len(sample.answer_token_ids) for sample in samples)
+
+
+def _learned(kept: Iterable[Sample]) -> list[Sample]:
+    """Return the samples that rounds may learn from. A larger one would leave no room to the
+    others, nor have any itself if it is new."""
+    return [each for each in kept if not each.held and each.tokens <= MOST_TOKENS // 2]
 
 
 def _within(samples: Sequence[Sample], tokens: int) -> list[Sample]:

@@ -38,6 +38,7 @@ class SampleStore:
     def __init__(self, uri: str) -> None:
         self._fs, self._folder = file_system(uri)
         self._known: set[str] = set()
+        self._replaced: set[str] = set()
 
     @property
     def files(self) -> int:
@@ -68,14 +69,21 @@ class SampleStore:
     def rewrite(self, samples: Sequence[Sample]) -> None:
         """Replace all known files by one with these samples, or by none.
 
-        What a killed process left half-written is removed too.
+        What a killed process left half-written is removed too. Where files that another call has
+        replaced cannot be removed, nothing is written: copies would fill the store.
         """
+        self._remove_replaced()
         old = set(self._known)
         self._remove(path for path in self._paths() if path.endswith(".tmp"))
         if samples:
             self.append(samples)
-        self._remove(old)
-        self._known -= old
+        self._replaced = old
+        self._remove_replaced()
+
+    def _remove_replaced(self) -> None:
+        self._remove(self._replaced)
+        self._known -= self._replaced
+        self._replaced = set()
 
     def mark_erased(self, erasure: Erasure) -> None:
         """Tell every process that writes here that an owner's samples are erased."""

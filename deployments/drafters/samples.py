@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 TIDY_SECONDS = 600.0
 """How long a sample may stay in a file after it has expired, was dropped or was erased."""
 
+OVERDUE = 2
+"""Age, in times of what samples are retained, at which a running round loses a sample too."""
+
 
 @dataclass(frozen=True)
 class SampleStats:
@@ -31,21 +34,29 @@ class Samples:
     """Keep a bounded selection of finished answers in memory and in the state's store.
 
     While the store is away, samples stay in memory. The state's folder and the bundle's name say
-    where they are; `clock` gives seconds since the epoch. Safe for concurrent calls: while a call
+    where they are; `clock` gives seconds since the epoch. target: hash of the target whose answers
+    come in, of `target_hash`. Those of another one, which had the bundle's name before, stay until
+    they expire, but drafters do not learn from them. Safe for concurrent calls: while a call
     waits for the store, the others do without it, except for `erase`.
     """
 
     def __init__(
-        self, feedback: FeedbackConfig, bundle_name: str, clock: Callable[[], float] = time.time
+        self,
+        feedback: FeedbackConfig,
+        bundle_name: str,
+        clock: Callable[[], float] = time.time,
+        target: str = "",
     ) -> None:
         self.uri = f"{feedback.state_uri}/drafters/{bundle_name}/samples"
         self._retain_seconds = 3600.0 * feedback.retain_hours
-        self._clock = clock
+        self._clock, self._target = clock, target
         self._reservoir = Reservoir(feedback.sample_tokens)
         self._store: SampleStore | None = None
         self._stored: set[str] = set()
         self._erased: dict[str, float] = {}
         self._tidied: float | None = None
+        self._untidy = False
+        """Whether the last rewrite has failed."""
         self._problem: str | None = None
         self._metrics = DrafterMetrics()
         self._lock = threading.Lock()
@@ -57,7 +68,7 @@ class Samples:
         with self._lock:
             for sample in batch:
                 if not self._unwanted(sample):
-                    self._reservoir.add(sample)
+                    self._reservoir.add(sample.model_copy(update={"target": self._target}))
             self._metrics.samples_kept.set(len(self._reservoir))
             self._metrics.sample_tokens_kept.set(self._reservoir.tokens)
         if not self._writing.acquire(blocking=False):
@@ -67,17 +78,17 @@ class Samples:
         except Exception as error:  # each file system has exceptions of its own
             self._tell(f"{self.uri}: {error or type(error).__name__}")
         else:
-            self._tell(None)
+            self._tell(self._problem if self._untidy else None)
         finally:
             self._writing.release()
 
     def kept(self) -> list[Sample]:
-        """Return the samples that are kept now, without those that have expired."""
+        """Return the target's samples that are kept now, without those that have expired."""
         with self._lock:
-            return [sample for sample in self._reservoir if not self._unwanted(sample)]
+            return [sample for sample in self._reservoir if self._teaches(sample)]
 
     def stored(self) -> list[Sample]:
-        """Return the samples in the store that have neither expired nor been erased.
+        """Return all targets' samples in the store that have neither expired nor been erased.
 
         Raises what the file system raises.
         """
@@ -88,15 +99,25 @@ class Samples:
         with self._lock:
             return [sample for sample in found.values() if not self._unwanted(sample)]
 
-    def any_erased(self, samples: Iterable[Sample]) -> bool:
-        """Return whether the owner of one of these samples has had it erased."""
+    def why_to_drop(self, samples: Iterable[Sample]) -> str | None:
+        """Return why a round may no longer hold these samples, None if it may.
+
+        It may hold one for OVERDUE times the time that samples are retained: while requests run, a
+        round does nothing, so that it may last long.
+        """
+        samples = list(samples)
+        oldest = self._clock() - OVERDUE * self._retain_seconds
         with self._lock:
-            return any(map(self._is_erased, samples))
+            if any(map(self._is_erased, samples)):
+                return "one of its answers is erased"
+        if any(sample.time <= oldest for sample in samples):
+            return f"one of its answers is {OVERDUE} times as old as retain_hours"
+        return None
 
     def any_unwanted(self, samples: Iterable[Sample]) -> bool:
-        """Return whether one of these samples has expired or is erased."""
+        """Return whether one of these samples has expired, is erased or is another target's."""
         with self._lock:
-            return any(map(self._unwanted, samples))
+            return not all(map(self._teaches, samples))
 
     def stats(self) -> SampleStats:
         """Return how many samples and tokens are kept."""
@@ -139,10 +160,13 @@ class Samples:
             self._reservoir.discard(self._unwanted)
             kept = list(self._reservoir)
         ids = {sample.id for sample in kept}
+        # Before the rewrite, which is a copy of everything: it may fail each time.
+        self._tidied = self._clock()
         if store.files > 1 or ids != self._stored:
+            self._untidy = True
             store.rewrite(kept)
             self._stored = ids
-        self._tidied = self._clock()
+        self._untidy = False
 
     def _read_erasures(self, store: SampleStore) -> None:
         erasures = store.erasures(self._clock() - self._retain_seconds)
@@ -154,6 +178,9 @@ class Samples:
             self._store = SampleStore(self.uri)
         return self._store
 
+    def _teaches(self, sample: Sample) -> bool:
+        return sample.target == self._target and not self._unwanted(sample)
+
     def _unwanted(self, sample: Sample) -> bool:
         expired = sample.time <= self._clock() - self._retain_seconds
         return expired or self._is_erased(sample)
@@ -163,9 +190,13 @@ class Samples:
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:
-            logger.warning("samples stay in memory until this is fixed: %s", problem)
+            logger.warning(
+                "until this is fixed, new samples may be in memory only, and the store keeps "
+                "samples that have expired or are erased: %s",
+                problem,
+            )
         elif problem is None and self._problem is not None:
-            logger.info("samples are stored again: %s", self.uri)
+            logger.info("samples are stored and deleted again: %s", self.uri)
         self._problem = problem
 
 

@@ -1,13 +1,12 @@
 """Tune an application's heads on its answers, and offer what is better as canaries."""
 
-import fcntl
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, get_args
+from typing import get_args
 
 from deployments.artifacts import exchanged_heads
 from deployments.drafters.rounds import (
@@ -20,17 +19,10 @@ from deployments.drafters.rounds import (
     whole_conversations,
 )
 from deployments.drafters.samples import Samples
-from deployments.drafters.tuning import Tuning, TuningError
+from deployments.drafters.tuning import MachineLock, Tuning, TuningError
 from deployments.drafters.versions import VersionStore
 from deployments.metrics import DrafterMetrics
-from schemas import (
-    AppConfig,
-    HeadOrigin,
-    HeadPart,
-    HeadsInForce,
-    TuningJob,
-    Verdict,
-)
+from schemas import AppConfig, HeadOrigin, HeadPart, HeadsInForce, Sample, TuningJob, Verdict
 from workers.bundle import Bundle
 from workers.user_cache import user_cache
 
@@ -42,7 +34,7 @@ PASSES, YOUNG_PASSES = 3, 10
 YOUNG_TOKENS = 1_000_000
 """Tokens from which on a head that began with nothing is only tuned."""
 MOST_STARTS = 3
-"""Starts of a job whose process is killed, by the system without memory for example."""
+"""Starts of a job whose process or actor is killed, by the system without memory for example."""
 CANARY_SHARE = 0.1
 REPLAY = "replay.jsonl"
 """File in the bundle's folder with answers that are mixed into every round."""
@@ -67,14 +59,17 @@ class HeadTrainer:
     ) -> None:
         self._bundle, self._feedback = bundle, config.feedback
         self._samples, self._versions, self._busy = samples, versions, busy
-        place = sha256(f"{versions.uri} {bundle.path.resolve()}".encode()).hexdigest()[:16]
+        place = sha256(f"{samples.uri} {bundle.path.resolve()}".encode()).hexdigest()[:16]
         self._folder = (folder or user_cache("tuning").resolve()) / place
         self._seen: dict[HeadPart, float | None] = dict.fromkeys(trained_parts(config, bundle))
         """By part, the time of the newest sample of its last round, if that is known."""
         self._in_vain = Counter[HeadPart]()
         """Rounds in a row that gave no better head."""
         self._tuning: Tuning | None = None
-        self._lock: IO[bytes] | None = None
+        self._alone = MachineLock(self._folder)
+        """Other processes of this machine may train the same heads."""
+        self._lacking = set[HeadPart]()
+        """Parts for which it was said what a round lacks."""
         self._look = 0.0
         self._problem: str | None = None
         self._metrics = DrafterMetrics()
@@ -107,25 +102,14 @@ class HeadTrainer:
             self._begin()
             return
         wanted = self._is_wanted(tuning, self._versions.in_force())
-        if not wanted or self._samples.any_erased([*tuning.samples, *tuning.held]):
+        why = self._samples.why_to_drop([*tuning.samples, *tuning.held])
+        if not wanted or why is not None:
+            logger.info("the round of %s ends: %s", tuning.job.part, why or "it is not wanted")
             self._drop(tuning)
         elif tuning.killed and tuning.starts < MOST_STARTS:
             tuning.start()
         elif not tuning.running:
             self._finish(tuning)
-
-    def _is_alone(self) -> bool:
-        """Return whether no other process of this machine trains the same heads."""
-        if self._lock is None:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = (self._folder / "lock").open("wb")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                lock.close()
-                return False
-            self._lock = lock
-        return True
 
     def _begin(self) -> None:
         heads = self._versions.in_force()
@@ -133,7 +117,7 @@ class HeadTrainer:
             self._note(None)  # of a service with other methods, which this one has replaced
         job = self._folder / "job"
         tuning: Tuning | None = None
-        if job.exists() and self._is_alone():
+        if job.exists() and self._alone.taken():
             tuning = self._continued(Tuning.left(job), heads)
         if tuning is None and not heads.paused:
             free = [part for part in self._seen if part not in heads.canaries]
@@ -142,13 +126,14 @@ class HeadTrainer:
             tuning = next(filter(None, (self._prepared(p, heads, job) for p in free)), None)
         if tuning is not None:
             self._note(tuning.job.part)
-            logger.info("tuning %s on %s answers", tuning.job.part, len(tuning.samples))
-            tuning.start()
+            if tuning.starts < MOST_STARTS:  # else the next step takes it as failed
+                logger.info("tuning %s on %s answers", tuning.job.part, len(tuning.samples))
+                tuning.start()
             self._tuning = tuning
 
     def _continued(self, left: Tuning | None, heads: HeadsInForce) -> Tuning | None:
-        """Return a job that a killed process has left, unless its result would come too late or
-        its samples have to go."""
+        """Return a job that a killed process has left, unless its result would come too late, its
+        samples have to go, or it is another target's."""
         if left is None:
             return None
         # The mark of an erasure may be gone; by then the erased samples have expired.
@@ -178,7 +163,7 @@ class HeadTrainer:
         if not due:
             return None
         kept = whole_conversations(kept)
-        if lacking(kept) is not None or not self._is_alone():
+        if not self._suffice(part, kept) or not self._alone.taken():
             return None
         learned, held = round_samples(kept, since), held_samples(kept)
         number = heads.number(part)
@@ -204,6 +189,16 @@ class HeadTrainer:
             self._seen[part] = span_of(learned).last
             self._note(None)
             return None
+
+    def _suffice(self, part: HeadPart, kept: Sequence[Sample]) -> bool:
+        """Return whether the samples suffice for a round that is due. If not, say so once."""
+        missing = lacking(kept)
+        if missing is None:
+            self._lacking.discard(part)
+        elif part not in self._lacking:
+            self._lacking.add(part)
+            logger.warning("no round of %s begins: %s", part, missing)
+        return missing is None
 
     def _head(self, part: HeadPart, number: int) -> Path | None:
         """Return the folder of a version, None where a bundle that grows a head has none yet."""

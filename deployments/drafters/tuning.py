@@ -1,5 +1,6 @@
 """One tuning of a head: its files on this machine, and the process that works on it."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -7,16 +8,36 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from schemas import Sample, TuningJob, Verdict
 
 JOB = "job.json"
-_LOG = "log.txt"
-
-
+_LOG, _STARTS = "log.txt", "starts"
+_PROCESS = sys.executable, "-m", "training.heads.tuning_process"
 LEAST_FREE = 100e6
 """Bytes of the disk below which a failure is put down to them."""
+
+
+class MachineLock:
+    """A folder's lock, which one process of this machine at a time holds until it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+
+    def taken(self) -> bool:
+        """Return whether this process holds the lock, which it takes if it is free."""
+        if self._file is None:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = (self._folder / "lock").open("wb")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.close()
+                return False
+            self._file = lock
+        return True
 
 
 class TuningError(RuntimeError):
@@ -34,7 +55,6 @@ class Tuning:
         """Open a prepared folder. Raises OSError or ValueError if it holds no job."""
         self.job = TuningJob.model_validate_json((folder / JOB).read_text(encoding="utf-8"))
         self.samples, self.held = _read(self.job.samples), _read(self.job.held)
-        self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._held = False
 
@@ -91,14 +111,23 @@ class Tuning:
         # Before the process is there: `hold` may be called in another thread.
         self._held = False
         with (self.job.folder / _LOG).open("ab") as log:
+            # Before it too: it may take the machine's memory, and this process with it.
+            (self.job.folder / _STARTS).write_text(str(self.starts + 1), encoding="utf-8")
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "training.heads.tuning_process", str(job)],
+                [*_PROCESS, str(job), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=os.environ | threads,
             )
-        self.starts += 1
+
+    @property
+    def starts(self) -> int:
+        """Return how often the process was started, by other objects for the folder too."""
+        try:
+            return int((self.job.folder / _STARTS).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return 0
 
     @property
     def killed(self) -> bool:

@@ -31,20 +31,25 @@ class UnknownVersionError(LookupError):
 
 
 class VersionStore:
-    """Read and write the versions of a bundle's heads.
+    """Read and write the versions of a target's heads.
 
     A version is a folder with the head's files and a manifest. It exists once the manifest is
     there, which is written last. What is in force is the file `in-force-<revision>.json` with the
     highest revision: a change creates the next one, which fails if another process has created it.
 
     Methods raise whatever the file system raises. Not safe for concurrent calls.
+    target: its hash, of `target_hash`: another target may have had the bundle's name before.
     cache: folder for versions of a remote store, by default in the user's cache.
     """
 
     def __init__(
-        self, feedback: FeedbackConfig, bundle_name: str, cache: Path | None = None
+        self,
+        feedback: FeedbackConfig,
+        bundle_name: str,
+        target: str,
+        cache: Path | None = None,
     ) -> None:
-        self.uri = f"{feedback.state_uri}/drafters/{bundle_name}/versions"
+        self.uri = f"{feedback.state_uri}/drafters/{bundle_name}/versions/{target}"
         self._fs, self._root = file_system(self.uri)
         place = sha256(self.uri.encode()).hexdigest()[:16]
         self._cache = (cache or Path(user_cache("heads"))) / place

@@ -25,10 +25,12 @@ class HeadFollower:
     the engine drafts with the one it has, and while this is not the one in force, without a canary.
     """
 
-    def __init__(self, engine: HeadExchanger, feedback: FeedbackConfig, bundle_name: str) -> None:
+    def __init__(
+        self, engine: HeadExchanger, feedback: FeedbackConfig, bundle_name: str, target: str
+    ) -> None:
         self.serving: dict[HeadPart, int] = {}
         self.refused: dict[int, str] = {}
-        self._engine, self._feedback, self._bundle_name = engine, feedback, bundle_name
+        self._engine, self._place = engine, (feedback, bundle_name, target)
         self._store: VersionStore | None = None
         self._done: dict[HeadPart, list[tuple[int, float]]] = {}
         self._problem: str | None = None
@@ -38,7 +40,7 @@ class HeadFollower:
         problem: str | None = None
         try:
             if self._store is None:
-                self._store = VersionStore(self._feedback, self._bundle_name)
+                self._store = VersionStore(*self._place)
             heads = self._store.in_force()
             for part in (part for part in heads.numbers if part in self._engine.exchangeable):
                 try:

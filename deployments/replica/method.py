@@ -33,6 +33,7 @@ from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger
 from workers.loader import load_engine
 from workers.portfolio import served_bundle
 from workers.replay_engine.engine import ReplayEngine
+from workers.target_hash import target_hash
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +75,8 @@ class MethodReplica:
         self._heads = HeadTally()
         self._refused_heads: Mapping[int, str] = {}
         if config.feedback.drafter_training and isinstance(self._engine, HeadExchanger):
-            name = load_bundle(config.bundle).name
-            follower = HeadFollower(self._engine, config.feedback, name)
+            bundle = load_bundle(config.bundle)
+            follower = HeadFollower(self._engine, config.feedback, bundle.name, target_hash(bundle))
             self._refused_heads = follower.refused
             self._background.add(asyncio.create_task(self._follow_forever(follower)))
 

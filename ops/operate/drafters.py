@@ -123,10 +123,13 @@ def train(
     """
     from deployments.drafters.rounds import lacking, whole_conversations
     from deployments.drafters.samples import Samples
+    from workers.target_hash import target_hash
 
     store = _followed(config)
     heads, chosen = store.in_force(), _trained(part, config)
-    missing = lacking(whole_conversations(Samples(*place_of(config)).stored()))
+    feedback, bundle = place_of(config)
+    target, stored = target_hash(bundle), Samples(feedback, bundle.name).stored()
+    missing = lacking(whole_conversations(each for each in stored if each.target == target))
     refusals = {
         "training is paused: `specadapt drafters resume` continues it": heads.paused,
         f"{heads.training} is trained already": heads.training is not None,
@@ -178,8 +181,10 @@ def _trained(part: str | None, config: Path | None) -> "HeadPart":
 
 def _store(config: Path | None) -> "VersionStore":
     from deployments.drafters.versions import VersionStore
+    from workers.target_hash import target_hash
 
-    return VersionStore(*place_of(config))
+    feedback, bundle = place_of(config)
+    return VersionStore(feedback, bundle.name, target_hash(bundle))
 
 
 def _followed(config: Path | None) -> "VersionStore":

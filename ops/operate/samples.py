@@ -13,6 +13,7 @@ from ops.harness.output import emit, table
 
 if TYPE_CHECKING:
     from schemas import FeedbackConfig
+    from workers.bundle import Bundle
 
 
 def samples(
@@ -38,7 +39,8 @@ def samples(
 
     if erase and not re.fullmatch(r"(tenant|key) .+", erase):
         raise InputError(f"--erase: give 'tenant {erase}' or 'key {erase}'")
-    kept = Samples(*place_of(config))
+    feedback, bundle = place_of(config)
+    kept = Samples(feedback, bundle.name)
     found = kept.stored()
     answers = Counter(sample.owner for sample in found)
     tokens = Counter[str]()
@@ -56,11 +58,11 @@ def samples(
     emit(figures, lambda: [table(f"Answers in {kept.uri}", columns, rows)], json)
 
 
-def place_of(config: Path | None) -> "tuple[FeedbackConfig, str]":
-    """Return where a service keeps what it has learned, and its bundle's name."""
+def place_of(config: Path | None) -> "tuple[FeedbackConfig, Bundle]":
+    """Return where a service keeps what it has learned, and its bundle."""
     from deployments.configuration import resolved
     from ops.harness.settings import served_config
     from workers.bundle import load_bundle
 
     settings = resolved(served_config(config))
-    return settings.feedback, load_bundle(settings.bundle).name
+    return settings.feedback, load_bundle(settings.bundle)

@@ -13,6 +13,7 @@ from stored_heads import origin, store
 from deployments.actors import DRAFTERS, running_actor
 from deployments.drafters.sample_store import SampleStore
 from deployments.run import APPLICATION
+from workers.target_hash import target_hash
 
 
 def test_answers_are_stored_also_after_the_actor_has_died(service):
@@ -38,7 +39,7 @@ def test_answers_are_stored_also_after_the_actor_has_died(service):
 @pytest.fixture(scope="module")
 def versions(service, tiny_bundle):
     """A store of two versions with the weights of the bundle's head."""
-    versions = store(service.config.feedback.state_uri)
+    versions = store(service.config.feedback.state_uri, target=target_hash(tiny_bundle))
     for _ in range(2):
         versions.add(tiny_bundle.part("eagle3"), origin())
     return versions

@@ -1,6 +1,6 @@
-"""`python -m training.heads.tuning_process JOB`: one tuning in a process of lowest priority.
+"""`python -m training.heads.tuning_process JOB PARENT`: one tuning in a process of lowest priority.
 
-JOB is a file with a TuningJob in JSON. The process ends with the process that started it.
+JOB is a file with a TuningJob in JSON. The process ends with the one of id PARENT that started it.
 """
 
 import ctypes
@@ -19,6 +19,8 @@ def main() -> None:
     if sys.platform == "linux":
         # A process that is stopped could not notice by itself that its starter was killed.
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != int(sys.argv[2]):  # it was killed before that
+        sys.exit("the process that started this one has ended")
     os.nice(LOWEST_PRIORITY)
     from schemas import TuningJob
     from training.heads.tune import run_job

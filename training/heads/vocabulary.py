@@ -38,13 +38,13 @@ def replace_rare_words(stored: StoredHead, rows: TokenRows, teacher: Teacher) ->
     if words is None or stored.kind != "eagle3":
         return
     counts = token_counts(rows, len(teacher.lm_head))
-    ids = words.numpy()
+    ids, least = words.numpy(), FREQUENT * counts.sum()
     inside = counts[ids]
     counts[ids] = 0.0
     most = int(MOST_REPLACED * len(words))
     leaving = np.lexsort((-ids, inside))[:most]
     coming = np.argsort(-counts, kind="stable")[:most]
-    wanted = (counts[coming] >= FREQUENT * rows.weight.sum()) & (counts[coming] > inside[leaving])
+    wanted = (counts[coming] >= least) & (counts[coming] > inside[leaving])
     leaving, coming = leaving[wanted], coming[wanted]
     words, head = words.clone(), stored.weights["lm_head.weight"].clone()
     words[leaving] = torch.from_numpy(coming)

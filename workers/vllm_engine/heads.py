@@ -30,8 +30,9 @@ class ExchangedHeads:
     """Exchange the heads of a shared engine, and tell which version drafted for a request.
 
     A proposer of vLLM's has one set of weights. A canary therefore drafts for all requests in its
-    turns: it has the first ones of every round of requests, as many as its share. Turns of several
-    replicas begin at different requests.
+    turns: it has the first ones of every round of requests, as many as its share. Rounds of several
+    replicas begin at different requests. The first turn begins at once: a round may be longer than
+    the trial of a canary.
 
     Everything but `refuse_misfit` belongs to the event loop of the requests.
     """
@@ -97,18 +98,22 @@ class _Version:
 
 @dataclass
 class _Turns:
-    """A canary's turns: the first `length` requests of every `length` / share."""
+    """A canary's turns: the first `length` requests, and of every round of `length` / share.
+
+    offset: place of the first request in its round.
+    """
 
     canary: _Version
     share: float
     length: int
-    begun: int
+    offset: int
+    begun: int = 0
 
     def next(self) -> bool:
         """Return whether the next request is the canary's."""
-        place = self.begun % round(self.length / self.share)
+        place = (self.offset + self.begun) % round(self.length / self.share)
         self.begun += 1
-        return place < self.length
+        return min(self.begun - 1, place) < self.length
 
 
 class _Head:

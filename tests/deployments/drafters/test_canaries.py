@@ -12,7 +12,6 @@ from stored_heads import head, origin
 from deployments.drafters.canaries import (
     LEAST_ANSWERS,
     MOST_ANSWERS,
-    WINDOW,
     CanaryJudge,
     compared,
 )
@@ -99,105 +98,6 @@ def test_a_canary_that_replicas_no_longer_load_ends(
     assert ("cannot load it: no memory" if refused else "no replica drafts with it") in caplog.text
 
 
-def test_a_head_that_is_spoilt_after_promotion_goes_within_a_hundred_answers(
-    versions: VersionStore,
-) -> None:
-    service = Service(versions, 4)
-    service.chances = {0: USUAL, 1: BETTER}
-    service.serve(10 * MOST_ANSWERS)
-    service.serve(130)
-    assert versions.in_force().number("eagle3") == 1
-    service.chances[1] = SPOILT
-    service.serve(100)
-    assert versions.in_force().number("eagle3") == 0
-
-
-def test_a_promoted_head_is_still_watched_after_the_next_canary(
-    versions: VersionStore, tmp_path: Path
-) -> None:
-    service = Service(versions, 4)
-    service.chances = {0: USUAL, 1: BETTER, 2: SPOILT}
-    service.serve(10 * MOST_ANSWERS)
-    versions.add(head(tmp_path / "head"), origin(parent=1))
-    versions.try_out(2, 0.1)
-    service.serve(10 * MOST_ANSWERS)
-    heads = versions.in_force()
-    assert (heads.number("eagle3"), heads.canaries) == (1, {})
-    service.chances[1] = SPOILT
-    service.serve(100)
-    assert versions.in_force().number("eagle3") == 0
-
-
-def test_a_head_that_was_seldom_chosen_is_watched_once_it_is(versions: VersionStore) -> None:
-    service = Service(versions, 16)
-    service.chances = {0: USUAL, 1: BETTER}
-    service.serve(LEAST_ANSWERS - 1)
-    service.serve_others(MOST_ANSWERS)
-    assert versions.in_force().number("eagle3") == 1
-    service.serve(WINDOW)
-    assert versions.in_force().number("eagle3") == 1
-    service.chances[1] = SPOILT
-    service.serve(100)
-    assert versions.in_force().number("eagle3") == 0
-
-
-def test_a_head_stays_while_prompts_slowly_get_much_harder(versions: VersionStore) -> None:
-    service = Service(versions, 17)
-    service.chances = {0: USUAL, 1: BETTER}
-    service.serve(10 * MOST_ANSWERS)
-    for chance in np.arange(BETTER, USUAL / 2, -0.05):
-        service.chances[1] = float(chance)
-        service.serve(100)
-        assert versions.in_force().number("eagle3") == 1
-
-
-def test_a_spoilt_head_goes_as_soon_as_the_store_is_back(
-    versions: VersionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away(*_: object) -> None:
-        raise OSError("the store is away")
-
-    service = Service(versions, 4)
-    service.chances = {0: USUAL, 1: BETTER}
-    service.serve(10 * MOST_ANSWERS)
-    service.chances[1] = SPOILT
-    with monkeypatch.context() as patch:
-        patch.setattr(versions, "_change", away)
-        service.serve(100)
-    assert versions.in_force().number("eagle3") == 1
-    service.serve(1)
-    assert versions.in_force().number("eagle3") == 0
-
-
-def test_a_head_whose_promotion_was_not_confirmed_is_watched(
-    versions: VersionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The store takes the promotion and fails afterwards, and the process ends."""
-
-    def fails(*_: object) -> None:
-        raise OSError("the store is away")
-
-    service = Service(versions, 4)
-    service.chances = {0: USUAL, 1: BETTER}
-    with monkeypatch.context() as patch:
-        patch.setattr(versions, "_remove", fails)
-        service.serve(10 * MOST_ANSWERS)
-    assert versions.in_force().number("eagle3") == 1
-    service.restart()
-    service.chances[1] = SPOILT
-    service.serve(100)
-    assert versions.in_force().number("eagle3") == 0
-
-
-def test_a_head_stays_while_prompts_get_a_little_harder(versions: VersionStore) -> None:
-    service = Service(versions, 5)
-    service.chances = {0: USUAL, 1: BETTER}
-    service.serve(10 * MOST_ANSWERS)
-    service.chances[1] = BETTER - 0.05
-    service.serve(500)
-    assert versions.in_force().number("eagle3") == 1
-
-
 def test_a_canary_that_every_replica_refuses_ends(
     versions: VersionStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,6 +131,22 @@ def test_a_canary_with_an_unreadable_manifest_ends_and_the_judge_goes_on(
     service.chances = {0: USUAL, 2: BETTER}
     service.serve(10 * MOST_ANSWERS)
     assert versions.in_force().number("eagle3") == 2
+
+
+def test_a_canary_that_has_all_requests_at_first_is_compared_once_others_follow(
+    versions: VersionStore,
+) -> None:
+    """A vLLM engine drafts with one version at a time."""
+    service = Service(versions, 18)
+    for _ in range(MOST_ANSWERS):
+        service.replicas[0].answer(1, SPOILT)
+    service.judge.step()
+    assert versions.in_force().canaries
+    for _ in range(LEAST_ANSWERS):
+        service.replicas[0].answer(0, USUAL)
+    service.judge.step()
+    heads = versions.in_force()
+    assert (heads.number("eagle3"), heads.canaries) == (0, {})
 
 
 def test_what_was_counted_before_a_canary_says_nothing_of_it(versions: VersionStore) -> None:

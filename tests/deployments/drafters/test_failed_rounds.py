@@ -112,3 +112,62 @@ def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Set
     (job / "samples.jsonl").touch()
     second.step()
     assert not job.exists(), "what is no whole job is removed"
+
+
+def test_a_round_whose_actor_dies_with_it_each_time_fails(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(training, "MOST_STARTS", 2)
+    setting.samples.take(make_samples(240))
+    for _ in range(2):
+        trainer = setting.trainer()
+        trainer.step()
+        (tuning,) = tunings()
+        tuning.kill()
+        tuning.wait()
+        del trainer
+    trainer = setting.trainer()
+    for _ in range(2):
+        trainer.step()
+    assert tunings() == []
+    assert "tuning eagle3 has failed" in caplog.text
+    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+
+
+def test_a_round_ends_when_it_holds_an_answer_for_too_long(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Requests run all the time, so that it cannot end by itself."""
+    caplog.set_level("INFO")
+    retained = 3600.0 * setting.config.feedback.retain_hours
+    setting.samples.take(make_samples(240))
+    trainer = setting.trainer()
+    trainer.step()
+    setting.busy = True
+    trainer.hold()
+    setting.now = 2.0 * retained
+    trainer.step()
+    assert len(tunings()) == 1
+    setting.now += 1.0  # the oldest answer has the time 1
+    trainer.step()
+    assert tunings() == []
+    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+    assert "the round of eagle3 ends: one of its answers is 2 times as old" in caplog.text
+
+
+def test_a_round_of_another_target_that_a_killed_trainer_has_left_is_removed(
+    setting: Setting,
+) -> None:
+    setting.samples.take(make_samples(240))
+    first = setting.trainer()
+    first.step()
+    (tuning,) = tunings()
+    tuning.kill()
+    tuning.wait()
+    (job,) = setting.folder.glob("*/job")
+    del first
+
+    setting.serve_target("another")
+    setting.trainer().step()
+    assert tunings() == []
+    assert not job.exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest_bundle import byte_tokenizer
 from decoding import SMALL, decode
+from stored_heads import TARGET
 from tuning_setting import PATIENCE_SECONDS
 
 from deployments.drafters import trainer as training
@@ -63,9 +64,9 @@ async def test_a_running_engine_drafts_with_a_head_that_its_own_answers_made(
 ) -> None:
     monkeypatch.setattr(training, "LOOK_SECONDS", 0.0)
     assert trained_parts(config, bundle) == ["eagle3"]
-    versions = VersionStore(config.feedback, bundle.name)
+    versions = VersionStore(config.feedback, bundle.name, TARGET)
     samples = Samples(config.feedback, bundle.name)
-    follower = HeadFollower(engine, config.feedback, bundle.name)
+    follower = HeadFollower(engine, config.feedback, bundle.name, TARGET)
     trainer = HeadTrainer(config, bundle, samples, versions, lambda: False, tmp_path / "tuning")
 
     questions = make_samples(300)

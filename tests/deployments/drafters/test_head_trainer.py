@@ -106,6 +106,29 @@ def test_a_tuning_dies_with_its_starter_even_if_it_is_stopped(setting: Setting) 
     wait(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
+def test_a_tuning_whose_starter_died_at_once_ends_too(tmp_path: Path) -> None:
+    """The starter's number is another process's: the death signal was set too late."""
+    command = [sys.executable, "-m", "training.heads.tuning_process", str(tmp_path / "job"), "1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    assert ended.stderr.strip() == "the process that started this one has ended"
+
+
+def test_what_a_round_lacks_is_said_once_it_is_due(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = setting.trainer()
+    setting.samples.take(make_samples(20))
+    trainer.step()
+    assert "begins" not in caplog.text, "none is due"
+    setting.samples.take(make_samples(80))
+    for _ in range(2):
+        trainer.step()
+    assert tunings() == []
+    assert caplog.text.count("no round of eagle3 begins: 80 answers are kept, of") == 1
+    assert "raise feedback.sample_tokens" in caplog.text
+
+
 def test_nothing_begins_without_news_or_while_paused_or_before_a_canary_is_judged(
     setting: Setting, tmp_path: Path
 ) -> None:

@@ -7,10 +7,11 @@ from deployments.drafters import rounds
 from deployments.drafters.rounds import (
     are_enough,
     held_samples,
+    lacking,
     round_samples,
     whole_conversations,
 )
-from schemas import Sample
+from schemas import LEAST_CONVERSATIONS, Sample
 
 LEARNED = "1" * 64
 """A conversation that is not held."""
@@ -73,3 +74,32 @@ def test_rounds_in_vain_wait_for_more_samples_each_time(monkeypatch: pytest.Monk
     assert not are_enough(kept, 92.0, 2)
     assert are_enough(kept, 49.0, 60), "never more than half of what is kept"
     assert not are_enough(kept, 50.0, 60)
+
+
+def test_only_conversations_that_the_judge_sees_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long conversation's turns are the newest held answers, and answers of one token are none
+    to draft for."""
+    monkeypatch.setattr(rounds, "MOST_HELD", LEAST_CONVERSATIONS)
+    learned = sample("learned", conversation=LEARNED)
+
+    def held(count: int, **fields: object) -> list[Sample]:
+        conversations = (f"{16 + i:064d}" for i in range(count))
+        return [sample(each, conversation="0" * 16 + each[16:], **fields) for each in conversations]
+
+    enough = held(LEAST_CONVERSATIONS)
+    assert lacking([learned, *enough]) is None
+    assert lacking(enough) is not None
+    turns = [sample(f"turn {i}", conversation="0" * 64, time=2000.0 + i) for i in range(2)]
+    assert lacking([learned, *enough, *turns]) is not None
+    assert lacking([learned, *held(LEAST_CONVERSATIONS, answer_token_ids=(1,))]) is not None
+
+
+def test_an_answer_that_fills_half_of_a_round_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "MOST_TOKENS", 60)
+    monkeypatch.setattr(rounds, "ROUND_TOKENS", 10)
+    large = sample("large", tokens=32, conversation=LEARNED, time=100.0)
+    kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(20)]
+    assert large not in round_samples([*kept, large], 17.0)
+    assert {sample.time for sample in round_samples([*kept, large], 17.0)} > {18.0, 19.0}
+    assert not are_enough([*kept, large], 50.0, 0)
+    assert lacking([large]) is not None

@@ -67,9 +67,9 @@ def clock():
 def opened(tmp_path, clock):
     """Make samples of one folder, as a process that starts does."""
 
-    def make(**fields):
+    def make(target="", **fields):
         feedback = FeedbackConfig(state_uri=str(tmp_path / "state"), retain_hours=2.0, **fields)
-        made = Samples(feedback, "tiny", clock)
+        made = Samples(feedback, "tiny", clock, target)
         made.take()
         return made
 
@@ -121,6 +121,19 @@ def test_expired_samples_are_deleted(opened, clock):
     assert not ids(opened())
 
 
+def test_answers_of_another_target_teach_nothing_and_expire(opened, clock):
+    opened(target="old").take([sample("a", time=clock.now)])
+    new = opened(target="new")
+    new.take([sample("b", time=clock.now + HOUR)])
+    assert ids(new) == {"b"}
+    assert new.any_unwanted(opened(target="old").kept())
+    assert {each.id for each in new.stored()} == {"a", "b"}
+    clock.now += 2 * HOUR
+    new.take()
+    [file] = files(new)
+    assert b'"a"' not in gzip.decompress(file.read_bytes())
+
+
 def test_what_gave_way_leaves_the_store(opened, clock):
     samples = opened(sample_tokens=5 * LEAST_ROOM)
     samples.take([sample(f"s{i}") for i in range(20)])
@@ -157,7 +170,7 @@ def test_a_store_that_is_away_is_waited_for(opened, caplog):
     for name in "bc":
         samples.take([sample(name)])
     assert samples.stats().problem is not None
-    assert caplog.text.count("samples stay in memory") == 1
+    assert caplog.text.count("new samples may be in memory only") == 1
     folder.unlink()
     folder.with_name("aside").rename(folder)
     samples.take()

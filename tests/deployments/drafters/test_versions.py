@@ -8,7 +8,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from stored_heads import head, origin, store
+from stored_heads import TARGET, head, origin, store
 from stores import Bucket
 
 from deployments.drafters import versions
@@ -24,6 +24,14 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "folder":
         return str(tmp_path / "state")
     return f"{Bucket.protocol}://versions-{next(_buckets)}/state"
+
+
+def test_a_target_that_takes_over_the_name_begins_without_versions(tmp_path: Path) -> None:
+    uri = str(tmp_path / "state")
+    kept, new = store(uri), store(uri, target="ba9876543210")
+    kept.promote(kept.add(head(tmp_path / "head"), origin()).number)
+    assert (new.all(), new.in_force()) == ([], HeadsInForce())
+    assert store(uri).in_force().number("eagle3") == 1
 
 
 def test_a_version_comes_back_as_it_was_added(uri: str, tmp_path: Path) -> None:
@@ -181,7 +189,7 @@ def test_a_writer_removes_nothing_of_a_slower_one(
 def test_an_unreadable_revision_is_passed_over(tmp_path: Path) -> None:
     one = store(str(tmp_path / "state"))
     one.pause(True)
-    (tmp_path / "state/drafters/tiny/versions/in-force-00000002.json").write_text("{")
+    (tmp_path / f"state/drafters/tiny/versions/{TARGET}/in-force-00000002.json").write_text("{")
     assert one.in_force().paused
     assert one.pause(False).revision == 3
     assert not one.in_force().paused

@@ -27,9 +27,14 @@ class Setting:
         self.config = AppConfig(bundle=bundle, methods=methods, feedback=feedback)
         self.folder = folder / "tuning"
         self.now = 1000.0
-        self.samples = Samples(feedback, "counting", lambda: self.now)
-        self.versions = VersionStore(feedback, "counting")
         self.busy = False
+        self.serve_target("counting target")
+
+    def serve_target(self, target: str) -> None:
+        """Open the samples and versions as a process does that serves this target."""
+        feedback = self.config.feedback
+        self.samples = Samples(feedback, "counting", lambda: self.now, target)
+        self.versions = VersionStore(feedback, "counting", target)
 
     def trainer(self) -> HeadTrainer:
         bundle = load_bundle(self.config.bundle)

@@ -10,7 +10,7 @@ import pytest
 import random_heads
 import torch
 from decoding import SMALL, decode, hugging_face
-from stored_heads import drafted_answer, origin, store
+from stored_heads import TARGET, drafted_answer, origin, store
 
 from deployments.replica.heads import COUNTED, HeadFollower, HeadTally
 from schemas import EngineConfig, FeedbackConfig, HeadCounts
@@ -37,7 +37,7 @@ def heads(tiny_bundle: Bundle, tmp_path: Path) -> Path:
 
 
 def follower(engine: TorchEngine, uri: Path) -> HeadFollower:
-    return HeadFollower(engine, FeedbackConfig(state_uri=str(uri)), "tiny")
+    return HeadFollower(engine, FeedbackConfig(state_uri=str(uri)), "tiny", TARGET)
 
 
 async def versions(engine: TorchEngine, method: str) -> dict[str, int]:

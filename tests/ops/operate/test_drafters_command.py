@@ -12,6 +12,8 @@ from deployments.drafters.sample_store import SampleStore
 from deployments.drafters.samples import Samples
 from deployments.drafters.versions import VersionStore
 from schemas import FeedbackConfig, Gain, Verdict
+from workers.bundle import Bundle
+from workers.target_hash import target_hash
 
 
 @pytest.fixture
@@ -23,9 +25,10 @@ def config(tmp_path: Path, tiny_bundle) -> Path:
 
 
 @pytest.fixture
-def versions(tmp_path: Path) -> VersionStore:
+def versions(tmp_path: Path, tiny_bundle: Bundle) -> VersionStore:
     """Two versions of EAGLE-3's head, each tuned from the one before it."""
-    kept, folder = store(str(tmp_path / "state")), head(tmp_path / "head")
+    kept = store(str(tmp_path / "state"), target=target_hash(tiny_bundle))
+    folder = head(tmp_path / "head")
     gain = Gain(conversations=30, parent=2.0, candidate=2.2, low=0.07, high=0.13)
     better = Verdict(better=True, overall=gain, by_group={"temperature 0": gain})
     for parent in (0, 1):
@@ -92,7 +95,7 @@ def test_a_service_that_does_not_train_serves_the_bundles_heads(specadapt, tmp_p
 
 
 def test_a_head_is_trained_by_hand(
-    specadapt, config: Path, versions: VersionStore, tmp_path: Path
+    specadapt, config: Path, versions: VersionStore, tiny_bundle: Bundle, tmp_path: Path
 ) -> None:
     def refused(*arguments: object) -> str:
         return specadapt.refusal("drafters", "train", *arguments, "--config", config)
@@ -105,7 +108,11 @@ def test_a_head_is_trained_by_hand(
     made = [sample(f"old {i}", time=now - 1e6) for i in range(300)]
     SampleStore(Samples(feedback, "tiny").uri).append(made)
     assert "too few answers: 0 answers are kept" in refused("eagle3"), "they have expired"
-    Samples(feedback, "tiny").take([sample(str(i), time=now) for i in range(300)])
+    made = [sample(str(i), time=now) for i in range(300)]
+    Samples(feedback, "tiny", target="another").take(made)
+    assert "too few answers: 0 answers are kept" in refused("eagle3"), "another target's"
+    made = [sample(f"own {i}", time=now) for i in range(300)]
+    Samples(feedback, "tiny", target=target_hash(tiny_bundle)).take(made)
     versions.try_out(2, 0.1)
     assert "the canary of eagle3 is not decided yet" in refused("eagle3")
     versions.roll_back("eagle3")

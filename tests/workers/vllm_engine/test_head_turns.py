@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from conftest_bundle import DEMO
 
+from deployments.drafters.canaries import LEAST_ANSWERS, MOST_ANSWERS
+from deployments.drafters.trainer import CANARY_SHARE
 from workers.bundle import Bundle, BundleError, load_bundle
 from workers.methods import get_method
 from workers.vllm_engine.heads import TURN_BATCHES, ExchangedHeads, heads_salt
@@ -44,8 +46,10 @@ def heads(bundle: Bundle, loads: Loads) -> ExchangedHeads:
     return made(bundle, loads)
 
 
-def made(bundle: Bundle, loads: Loads, replica: str = "r") -> ExchangedHeads:
-    return ExchangedHeads([get_method(m) for m in METHODS], bundle, loads.load, BATCH, replica)
+def made(
+    bundle: Bundle, loads: Loads, replica: str = "r", max_batch: int = BATCH
+) -> ExchangedHeads:
+    return ExchangedHeads([get_method(m) for m in METHODS], bundle, loads.load, max_batch, replica)
 
 
 async def drafted(heads: ExchangedHeads, method: str = "vllm_eagle3") -> dict[str, int]:
@@ -55,16 +59,26 @@ async def drafted(heads: ExchangedHeads, method: str = "vllm_eagle3") -> dict[st
 async def test_a_canary_has_its_share_of_requests_in_turns(heads, loads, bundle):
     assert heads.parts == {"eagle3", "medusa"}
     await heads.exchange("eagle3", 1, HEAD, 0.25)
+    first = [(await drafted(heads))["eagle3"] for _ in range(TURN)]
+    assert first == TURN * [1]
     served = [(await drafted(heads))["eagle3"] for _ in range(3 * 4 * TURN)]
     assert served.count(1) == 3 * TURN
     turns = sum(one != before for one, before in zip(served[1:], served, strict=False))
-    assert turns <= 6, "a turn is in one piece"
+    assert turns <= 7, "a turn is in one piece"
     own = bundle.part("eagle3")
     assert {*loads.done} == {("eagle3", HEAD), ("eagle3", own)}
     assert (await drafted(heads, "vllm_medusa"), await drafted(heads, "vllm_naive")) == (
         {"medusa": 0},
         {},
     )
+
+
+async def test_a_canary_of_a_large_batch_is_tried_before_its_trial_ends(bundle, loads):
+    for replica in range(8):
+        heads = made(bundle, loads, f"r{replica}", max_batch=64)
+        await heads.exchange("eagle3", 1, HEAD, CANARY_SHARE)
+        served = [(await drafted(heads))["eagle3"] for _ in range(MOST_ANSWERS)]
+        assert min(served.count(0), served.count(1)) >= LEAST_ANSWERS
 
 
 async def test_the_turns_of_replicas_begin_at_different_requests(bundle, loads):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from decoding import Answer, decode, request, until
 from safetensors.torch import load_file, save_file
-from stored_heads import origin, store
+from stored_heads import TARGET, origin, store
 
 from deployments.replica.heads import HeadFollower
 from schemas import FeedbackConfig
@@ -182,7 +182,9 @@ async def test_a_prompt_is_read_anew_for_another_head(engine, bundle, prompts, t
 async def test_a_replica_follows_the_store(engine, bundle, prompts, tmp_path):
     kept = store(str(tmp_path / "state"))
     kept.add(changed(bundle, "medusa", tmp_path / "head"), origin("medusa"))
-    follower = HeadFollower(engine, FeedbackConfig(state_uri=str(tmp_path / "state")), "tiny")
+    follower = HeadFollower(
+        engine, FeedbackConfig(state_uri=str(tmp_path / "state")), "tiny", TARGET
+    )
 
     async def drafts() -> set[int | None]:
         await asyncio.to_thread(follower.follow)
