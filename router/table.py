@@ -105,7 +105,7 @@ def _read(text: Path, arrays_file: Path) -> RoutingTable:
     arrays = unpack_arrays(packed, str(arrays_file))
     table = validated(RoutingTable, body | arrays, str(text))
     known = dict(table) | table.live.arrays()
-    for name in arrays:
+    for name in arrays.keys() & known.keys():  # older tables have others
         values = known[name]
         # A speedup of NaN was not measured.
         if not np.isfinite(values[~np.isnan(values)] if name == "speedup" else values).all():
