@@ -74,8 +74,7 @@ class ActorLine(Generic[Remote]):
 
 
 async def forever(once: Callable[[], Awaitable[object]], pause: Callable[[float], float]) -> None:
-    """Call `once` again and again. An error, of which the first in a row is logged, does not end
-    it.
+    """Call `once` for ever, whatever it raises. The first error in a row is logged.
 
     pause: takes the seconds that a call took, returns those until the next one.
     """

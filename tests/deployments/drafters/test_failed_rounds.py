@@ -92,16 +92,20 @@ def test_a_head_is_stored_once_if_its_canary_cannot_begin_at_once(
     assert not job.exists()
 
 
-def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Setting) -> None:
+def left_by_a_killed_trainer(setting: Setting) -> Path:
+    """The folder of a round whose process was killed, and whose trainer has ended."""
     setting.samples.take(make_samples(240))
-    first = setting.trainer()
-    first.step()
+    setting.trainer().step()
     (tuning,) = tunings()
     tuning.kill()
     tuning.wait()
     (job,) = setting.folder.glob("*/job")
+    return job
+
+
+def test_files_that_a_killed_trainer_has_left_go_with_their_samples(setting: Setting) -> None:
+    job = left_by_a_killed_trainer(setting)
     assert Tuning(job).job.parent == job.resolve() / "parent"
-    del first
 
     setting.now += 3600.0 * setting.config.feedback.retain_hours
     second = setting.trainer()
@@ -158,14 +162,7 @@ def test_a_round_ends_when_it_holds_an_answer_for_too_long(
 def test_a_round_of_another_target_that_a_killed_trainer_has_left_is_removed(
     setting: Setting,
 ) -> None:
-    setting.samples.take(make_samples(240))
-    first = setting.trainer()
-    first.step()
-    (tuning,) = tunings()
-    tuning.kill()
-    tuning.wait()
-    (job,) = setting.folder.glob("*/job")
-    del first
+    job = left_by_a_killed_trainer(setting)
 
     setting.serve_target("another")
     setting.trainer().step()

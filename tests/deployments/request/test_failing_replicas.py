@@ -104,8 +104,8 @@ async def test_clients_that_leave_do_not_count(ingress):
 
 
 def served_by_two(ingress, error):
-    """Let two replicas serve all methods, of which one raises `error` (None: it waits after a
-    chunk). Return the replicas that were asked, in order."""
+    """Let two replicas serve all methods. One of them raises `error`, or waits after a chunk if
+    that is None. Return the replicas that were asked, in order."""
     [report] = ingress.loads.reports
     ingress.loads.reports = tuple(
         report.model_copy(update={"replica": name, "outstanding_tokens": tokens})
