@@ -22,10 +22,6 @@ from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable
 
 POLICY = "predicted_seconds"
 
-START_SECONDS = 30.0
-"""From the first request for a method without a replica until a replica is up: a process starts and
-loads a model."""
-
 TEACHING_REASONS = ("favourite", "load", "constraint", "failover", "starting")
 """Reasons of decisions that exploration may change."""
 
@@ -152,13 +148,15 @@ def choose(
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
         instead_of=instead_of,
-        starts=favourite if favourite in constraints.startable and favourite != method else None,
+        starts=next((one for one in (method, favourite) if one in constraints.startable), None),
     )
 
 
 def _copying(timely: list[Candidate], constraints: Constraints) -> list[Candidate]:
     """Return the candidates that copy from the predicted answer; all if none does and runs."""
-    copying = [one for one in timely if one.name in constraints.copying - constraints.startable]
+    copying = [
+        one for one in timely if one.name in constraints.copying - constraints.startable.keys()
+    ]
     for one in timely if copying else ():
         if one not in copying:
             one.obstacle = "prediction"
@@ -181,7 +179,7 @@ def _candidates(
     log_errors = evidence.log_error(table)[cell].tolist()
     candidates = {}
     for name, known, log_error in zip(table.methods, answers, log_errors, strict=True):
-        forecast, start = busy[name], START_SECONDS if name in constraints.startable else 0.0
+        forecast, start = busy[name], constraints.startable.get(name, 0.0)
         seconds = forecast.seconds + start
         own = min(1.0, alone[name] / seconds) if seconds > 0.0 else 1.0
         weight = config.weights.get(name) or 1.0

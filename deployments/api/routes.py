@@ -179,7 +179,7 @@ class HttpApi:
 
     async def health(self) -> Response:
         ready = self._answerer.ready()
-        hosted = ready | self._answerer.starting.startable(ready)
+        hosted = ready | self._answerer.starting.startable(ready).keys()
         if not hosted:
             raise unavailable("starting: no replica is ready yet")
         # A half-open circuit counts: without a request it would never close.

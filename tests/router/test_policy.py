@@ -9,7 +9,7 @@ from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_pr
 from router.constraints import Constraints
 from router.fit.assign import TableOptions, build_table
 from router.load import Prospect
-from router.policy import START_SECONDS, NoMethodAvailableError, choose
+from router.policy import NoMethodAvailableError, choose
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
 from router.trials import Trials
@@ -102,30 +102,32 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
 
 
 def test_a_favourite_without_a_replica_is_started_while_others_answer(table: RoutingTable) -> None:
-    asleep = route(table, 0, startable=frozenset({"draft"}), healthy=frozenset({"naive", "ngram"}))
+    asleep = route(table, 0, startable={"draft": 30.0}, healthy=frozenset({"naive", "ngram"}))
     assert (asleep.method, asleep.reason, asleep.starts) == ("ngram", "starting", "draft")
     assert asleep.ranked[-1] == "draft", "if all others fail it is worth waiting for"
-    assert asleep.predicted_seconds["draft"] > START_SECONDS
+    assert asleep.predicted_seconds["draft"] > 30.0
     awake = route(table, 0)
     assert (awake.reason, awake.starts) == ("favourite", None)
 
 
 def test_who_is_no_favourite_here_is_not_started(table: RoutingTable) -> None:
-    decision = route(table, 0, startable=frozenset({"naive"}), healthy=frozenset({"draft"}))
+    decision = route(table, 0, startable={"naive": 30.0}, healthy=frozenset({"draft"}))
     assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", None)
 
 
 def test_a_long_line_is_worth_a_start(table: RoutingTable) -> None:
-    limits = {"startable": frozenset({"ngram"}), "healthy": frozenset({"draft"})}
+    limits = {"startable": {"ngram": 30.0}, "healthy": frozenset({"draft"})}
     busy = [report("draft", running=8, waiting=n) for n in (8, 2000)]
     assert [route(table, 0, (load,), **limits).method for load in busy] == ["draft", "ngram"]
+    limits["startable"] = {"ngram": 3600.0}
+    assert route(table, 0, busy[1:], **limits).method == "draft", "no node has room for it"
 
 
 def test_where_nothing_runs_the_favourite_is_waited_for(table: RoutingTable) -> None:
-    decision = route(table, 0, startable=frozenset(METHODS))
-    assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", None)
-    pinned = route(table, 0, startable=frozenset({"naive"}), healthy=frozenset(), pinned="naive")
-    assert (pinned.method, pinned.starts) == ("naive", None)
+    decision = route(table, 0, startable=dict.fromkeys(METHODS, 30.0))
+    assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", "draft")
+    pinned = route(table, 0, startable={"naive": 30.0}, healthy=frozenset(), pinned="naive")
+    assert (pinned.method, pinned.starts) == ("naive", "naive")
 
 
 def test_an_unhealthy_favourite_fails_over(table: RoutingTable) -> None:
@@ -240,5 +242,6 @@ def test_a_predicted_answer_goes_to_a_method_that_copies(table: RoutingTable) ->
     assert route(table, 1, copying=copying).reason == "favourite"
     assert route(table, 0, copying=copying, pinned="naive").reason == "pinned"
     assert route(table, 0, copying=copying, conversation_method="draft").method == "ngram"
-    for without in ({"startable": copying}, {"excluded": copying}, {"resting": copying}):
+    asleep = {"startable": dict.fromkeys(copying, 30.0)}
+    for without in (asleep, {"excluded": copying}, {"resting": copying}):
         assert route(table, 0, copying=copying, **without).method == "draft"

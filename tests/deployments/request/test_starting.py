@@ -4,7 +4,7 @@ import asyncio
 
 from asking import answered, prompt, spoken, until
 
-from deployments.request.starting import Starting
+from deployments.request.starting import START_SECONDS, Starting
 
 
 class Deployment:
@@ -22,8 +22,8 @@ class Deployment:
 async def test_one_start_at_a_time():
     deployment = Deployment()
     starting = Starting({"a": deployment})
-    assert starting.startable({"b"}) == {"a"}
-    assert starting.startable({"a"}) == frozenset()
+    assert starting.startable({"b"}).keys() == {"a"}
+    assert starting.startable({"a"}) == {}
     for _ in range(5):
         starting.start("a")
         await asyncio.sleep(0)
@@ -32,6 +32,20 @@ async def test_one_start_at_a_time():
     await until(lambda: not starting._under_way)
     starting.start("a")
     await until(lambda: deployment.asked == 2)
+
+
+async def test_a_start_that_takes_long_is_expected_to_take_as_long_again():
+    """No node may have room for it."""
+    now, deployment = [100.0], Deployment()
+    starting = Starting({"a": deployment}, clock=lambda: now[0])
+    assert starting.startable({}) == {"a": START_SECONDS}
+    starting.start("a")
+    for waited, expected in ((10.0, START_SECONDS), (45.0, 45.0), (3600.0, 3600.0)):
+        now[0] = 100.0 + waited
+        assert starting.startable({}) == {"a": expected}
+    deployment.started.set()
+    await until(lambda: not starting._under_way)
+    assert starting.startable({}) == {"a": START_SECONDS}
 
 
 async def test_a_start_that_fails_may_be_tried_again():
