@@ -11,8 +11,7 @@ acceptance    per cluster x method x temperature band. An observation decays wha
               when another head drafts for a method (`follow_heads`).
 output        per cluster: how long answers are, from their tokens and the number that ended by
               themselves, with the same half-life.
-machine speed per method: step and prefill times compared with the profile, and the share of
-              prompts found in the prefix cache (`router.machine`).
+machine speed per method: step and prefill times compared with the profile (`router.machine`).
 favourites    a cluster's favourite changes to a method that is predicted to be faster by more than
               `hysteresis`, with a probability of at least `confidence`, when both have
               MIN_EVIDENCE_ANSWERS. It returns to the fit's favourite without a margin, once that
@@ -56,6 +55,8 @@ class Learner:
         self._steps = table.live.steps.copy()
         self._output = table.live.output.copy()
         self._answers = table.live.answers.copy()
+        self._long = np.zeros(len(table.assignment))
+        """Tokens of each cluster's last answer that counted as shorter than it was."""
         self._speed = MachineSpeed(
             len(table.methods), config.half_life, np.log(table.live.batch_ratio)
         )
@@ -149,13 +150,16 @@ class Learner:
         """Count the tokens of an answer, and its end unless it was cut off.
 
         If every token is as likely to be the last, the mean length is all tokens over all ends. An
-        answer counts as at most MOST_ANSWERS of the expected length: a single one must not lift
-        what is expected of all.
+        answer counts as at most MOST_ANSWERS of the expected length, or as long as the one before
+        it that exceeded this: a single one must not lift what is expected of all.
         """
         stats, k, share = observation.stats, observation.cluster, 1.0 / observation.choices
         forget = 0.5 ** (share / self._config.half_life)
-        most = evidence.MOST_ANSWERS * expected_output(self._table, k)
-        shown = np.asarray([min(stats.output_tokens, most), stats.finish_reason == "stop"])
+        usual = evidence.MOST_ANSWERS * expected_output(self._table, k)
+        counted = min(stats.output_tokens, max(usual, self._long[k]))
+        if stats.output_tokens > usual and observation.choices == 1:
+            self._long[k] = stats.output_tokens
+        shown = np.asarray([counted, stats.finish_reason == "stop"])
         self._output[k] = forget * self._output[k] + share * shown
         self._answers[k] = forget * self._answers[k] + share
 

@@ -7,13 +7,11 @@ request that may be used to learn can go elsewhere, if a budget pays for it (`ro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import exp
 from typing import NamedTuple
 
-from router import evidence, favourites
+from router import favourites
+from router.candidates import Candidate, candidates_of
 from router.constraints import Constraints, obstacles_of, why_not
-from router.load import Prospect
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
 from router.trials import Option, Trials
@@ -28,45 +26,6 @@ TEACHING_REASONS = ("favourite", "load", "constraint", "failover", "starting")
 
 class NoMethodAvailableError(RuntimeError):
     """No method may answer this request; the message gives the obstacle of each."""
-
-
-@dataclass(slots=True, eq=False)
-class Candidate:
-    """One method's prospects for one request.
-
-    predicted: seconds under the present load. The next five are divided by the method's weight in
-    the configuration, because methods are compared by them: alone: seconds on an idle replica.
-    usual: `alone` without the prompt's deviation from its cluster. idle: `alone` with what the
-    replica holds of the prompt. loaded: `predicted`. cost: `predicted` plus `delay`. waiting: part
-    of `predicted` until it gets a place. first: until the first token. per_token: between later
-    tokens. delay: seconds by which it delays other requests. answers: evidence behind its
-    acceptance. log_error: standard error of the logarithm of `alone`. error: of `predicted`; the
-    load, known from reports, adds nothing to it. obstacle: why it should not answer.
-    """
-
-    name: str
-    predicted: float
-    alone: float
-    usual: float
-    idle: float
-    loaded: float
-    cost: float
-    waiting: float
-    first: float
-    per_token: float
-    delay: float
-    answers: float
-    log_error: float
-    error: float
-    obstacle: Reason | None
-
-    @property
-    def doubt(self) -> float:
-        """How many times slower it is a standard error from the prediction.
-
-        It is 1 with enough evidence to compare the method by.
-        """
-        return 1.0 if self.answers >= favourites.MIN_EVIDENCE_ANSWERS else exp(self.error)
 
 
 class _Chosen(NamedTuple):
@@ -103,7 +62,7 @@ def choose(
         why = [why_not(table, n, constraints, obstacles) for n in names]
         raise NoMethodAvailableError("; ".join(why))
 
-    candidates = _candidates(table, features, loads, constraints, config)
+    candidates = candidates_of(table, features, loads, constraints, config)
     for name, obstacle in obstacles.items():
         candidates[name].obstacle = obstacle
     allowed = [candidates[n] for n in admissible]
@@ -119,9 +78,11 @@ def choose(
         chosen = chosen if wished.method == chosen.method else wished._replace(reason="slo")
     instead_of = None
     default = config.default_method or table.default_method
-    may_serve = any(one.name == default for one in timely)
-    if config.observe and chosen.reason not in ("pinned", "degraded") and may_serve:
-        instead_of, chosen = chosen.method, _Chosen(default, "observed", default)
+    if config.observe and chosen.reason not in ("pinned", "degraded"):
+        if any(one.name == default for one in _running(timely, constraints)):
+            instead_of, chosen = chosen.method, _Chosen(default, "observed", default)
+        else:
+            chosen = chosen._replace(favourite=default)
     method, reason, favourite = chosen
     ranked = sorted(allowed, key=lambda one: (one.name != method, one.predicted))
     propensity, extra, waiting = 1.0, 0.0, 0.0
@@ -163,46 +124,6 @@ def _copying(timely: list[Candidate], constraints: Constraints) -> list[Candidat
     return copying or timely
 
 
-def _candidates(
-    table: RoutingTable,
-    features: Features,
-    loads: ReplicaLoads,
-    constraints: Constraints,
-    config: RouterConfig,
-) -> dict[str, Candidate]:
-    """Return all methods of the table by name, without obstacles."""
-    prospect = Prospect(table, features)
-    alone, busy = prospect.alone(), prospect.under(loads)
-    usual = prospect.usual() if features.predicted else alone
-    cell = features.cluster, slice(None), features.band
-    answers = evidence.answers(table)[cell].tolist()
-    log_errors = evidence.log_error(table)[cell].tolist()
-    candidates = {}
-    for name, known, log_error in zip(table.methods, answers, log_errors, strict=True):
-        forecast, start = busy[name], constraints.startable.get(name, 0.0)
-        seconds = forecast.seconds + start
-        own = min(1.0, alone[name] / seconds) if seconds > 0.0 else 1.0
-        weight = config.weights.get(name) or 1.0
-        candidates[name] = Candidate(
-            name=name,
-            predicted=seconds,
-            alone=alone[name] / weight,
-            usual=usual[name] / weight,
-            idle=(forecast.idle + start) / weight,
-            loaded=seconds / weight,
-            cost=(seconds + forecast.delay) / weight,
-            waiting=forecast.waiting,
-            first=forecast.first + start,
-            per_token=forecast.per_token,
-            delay=forecast.delay,
-            answers=known,
-            log_error=log_error,
-            error=max(evidence.LEAST_ERROR, own * log_error),
-            obstacle=None,
-        )
-    return candidates
-
-
 def _greedy(
     table: RoutingTable,
     features: Features,
@@ -215,21 +136,23 @@ def _greedy(
     if constraints.pinned is not None:
         return _Chosen(constraints.pinned, "pinned", constraints.pinned)
     named = {one.name: one for one in timely}
-    pinned = config.pinned_clusters.get(features.cluster)
-    if pinned is not None and pinned in named:
-        return _Chosen(pinned, "pinned_cluster", pinned)
+    running = _running(timely, constraints)
+    soonest = min(running, key=lambda one: one.loaded)
+    pinned = named.get(config.pinned_clusters.get(features.cluster, ""))
+    if pinned is not None:
+        if pinned in running:
+            return _Chosen(pinned.name, "pinned_cluster", pinned.name)
+        return _Chosen(soonest.name, "starting", pinned.name)
     if features.cluster < 0:
-        default = config.default_method or table.default_method
-        fallback = min(timely, key=lambda one: one.loaded).name
-        default = default if default in named else fallback
-        return _Chosen(default, "degraded", default)
+        default = named.get(config.default_method or table.default_method, soonest)
+        chosen = default if default in running else soonest
+        return _Chosen(chosen.name, "degraded", default.name)
 
     favourite = _favourite(table, features, candidates, config)
     obstacle = favourite.obstacle
-    running = [one for one in timely if one.name not in constraints.startable]
-    if obstacle is None and favourite.name in constraints.startable and running:
+    if obstacle is None and favourite not in running:
         obstacle = "starting"
-    unloaded = min(running or timely, key=lambda one: one.alone) if obstacle else favourite
+    unloaded = min(running, key=lambda one: one.alone) if obstacle else favourite
     method = _under_load(unloaded, timely, config.hysteresis)
     reason: Reason = "favourite" if method is favourite else obstacle or "load"
     last = named.get(constraints.conversation_method or "")
@@ -238,6 +161,11 @@ def _greedy(
         if not clearly:
             return _Chosen(last.name, "conversation", favourite.name)
     return _Chosen(method.name, reason, favourite.name)
+
+
+def _running(timely: Sequence[Candidate], constraints: Constraints) -> Sequence[Candidate]:
+    """Return the candidates that have a replica; all if none has."""
+    return [one for one in timely if one.name not in constraints.startable] or timely
 
 
 def _under_load(unloaded: Candidate, timely: Sequence[Candidate], margin: float) -> Candidate:

@@ -167,9 +167,9 @@ class InFlight:
         most requests are other ingresses', which see the same loads, it is the best of the first
         two healthy ones and the one that holds most of the prompt: so `replicas` come in random
         order. A replica without a report counts with what this ingress has sent to it. Replicas
-        that pause after failures come later; `silent` ones, whose reports have stopped, and
-        unhealthy ones come last. The replica that the request failed on last is left out while
-        another one can take it.
+        that pause after failures, `silent` ones, whose reports have stopped, and unhealthy ones are
+        left out while another one is well, even if that one is full. So is the replica that the
+        request failed on last while another one is not lost.
         """
         with self._lock:
             loads = self.present()
@@ -201,7 +201,8 @@ class InFlight:
                 few = [*healthy[:2], *([holder] if known[holder] else ())]
                 first = min(few, key=lambda i: each[i])
                 order = [first, *(i for i in order if i != first)]
-            return [replicas[i] for i in order if last[i] != NEVER]
+            well = [i for i in order if not last[i]]
+            return [replicas[i] for i in well or order if last[i] != NEVER]
 
     def _place(self, request_id: str, replica: str, *, accepted: bool) -> None:
         sent = self._sent.get(request_id)

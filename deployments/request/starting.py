@@ -29,9 +29,12 @@ class Starting:
     def startable(self, ready: Collection[str]) -> dict[str, float]:
         """Return the methods without a replica that can start one, and in how many seconds.
 
-        `ready` have a replica. A start that takes longer than usual may have no node with room for
-        it. It is expected to take as long again.
+        `ready` have a replica, so their starts are over. A start that takes longer than usual may
+        have no node with room for it. It is expected to take as long again.
         """
+        for method in self._under_way.keys() & set(ready):
+            self._under_way.pop(method).cancel()
+            del self._since[method]
         now = self._clock()
         return {
             method: max(START_SECONDS, now - self._since.get(method, now))
@@ -49,7 +52,9 @@ class Starting:
     async def _start(self, method: str) -> None:
         try:
             await self._starts[method]()
+            await asyncio.sleep(START_SECONDS)  # it is ready when it has warmed up
         except Exception as error:  # whatever the cause, the next prompt asks again
             logger.warning("%s did not start: %s", method, error)
         finally:
-            del self._under_way[method], self._since[method]
+            if self._under_way.get(method) is asyncio.current_task():
+                del self._under_way[method], self._since[method]

@@ -85,3 +85,13 @@ def test_longer_answers_are_expected_once_many_are_longer(table: RoutingTable) -
     for i in range(100):
         learner.observe([observe(table, f"o{i}", "ngram", 1, output_tokens=2000)])
     assert expected_output(learner.table, 1) > 1500
+
+
+def test_a_tail_of_long_answers_counts_in_full(table: RoutingTable) -> None:
+    """Limited to four expected lengths each, they taught 48 tokens here instead of 227."""
+    learner = Learner(table, CONFIG)
+    lengths = np.random.default_rng(0).choice((30, 2000), size=1500, p=(0.9, 0.1))
+    for i, length in enumerate(lengths.tolist()):
+        learner.observe([observe(table, f"o{i}", "ngram", 1, output_tokens=length)])
+    recent = lengths[-500:].mean()
+    assert expected_output(learner.table, 1) == pytest.approx(recent, rel=0.25)

@@ -123,6 +123,26 @@ def test_a_long_line_is_worth_a_start(table: RoutingTable) -> None:
     assert route(table, 0, busy[1:], **limits).method == "draft", "no node has room for it"
 
 
+def test_no_fixed_method_is_waited_for_while_another_runs(table: RoutingTable) -> None:
+    """The default of prompts without a cluster and of shadow mode, or a cluster's own."""
+    asleep = {"startable": {"naive": 600.0}, "healthy": frozenset({"draft", "ngram"})}
+    configs = {
+        -1: RouterConfig(default_method="naive"),
+        0: RouterConfig(pinned_clusters={0: "naive"}),
+        1: RouterConfig(default_method="naive", observe=True),
+    }
+    awake = {-1: "degraded", 0: "pinned_cluster", 1: "observed"}
+    for cluster, config in configs.items():
+        decision = route(table, cluster, config=config, **asleep)
+        assert decision.method != "naive"
+        assert decision.starts == "naive", "it is asked for"
+        assert decision.instead_of is None
+        running = route(table, cluster, config=config)
+        assert (running.method, running.reason) == ("naive", awake[cluster])
+        alone = {"startable": {"naive": 600.0}, "healthy": frozenset[str]()}
+        assert route(table, cluster, config=config, **alone).method == "naive"
+
+
 def test_where_nothing_runs_the_favourite_is_waited_for(table: RoutingTable) -> None:
     decision = route(table, 0, startable=dict.fromkeys(METHODS, 30.0))
     assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", "draft")

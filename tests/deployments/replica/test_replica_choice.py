@@ -163,6 +163,22 @@ async def test_a_request_waits_for_another_replica_than_the_one_that_failed_it(w
     assert await asyncio.wait_for(again, 120) == "full"
 
 
+async def test_a_replica_that_pauses_takes_nothing_while_the_others_are_full(world):
+    """Serve gives the place that one request finds to another one that waits longer."""
+    full = Replica("full", requests=16)
+    world.router.update_replicas([Replica("bad"), full])
+    world.report("bad", 0)
+    world.report("full", 700)
+    for name in ("p", "q"):
+        assert await world.send(name) == "bad"
+        world.in_flight.failed(name, 60.0)
+    waiting = [asyncio.create_task(world.send(name)) for name in ("q", "x", "y")]
+    await asyncio.sleep(0.1)
+    assert not any(task.done() for task in waiting)
+    full.requests = 3
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 120) == ["full"] * 3
+
+
 async def test_the_methods_of_shared_replicas_are_balanced_together(world):
     """Each method has a handle, and so a router, of its own to the one deployment."""
     replicas = [Replica("1"), Replica("2")]

@@ -11,12 +11,13 @@ class Deployment:
     """A method's, as far as it is started: `started` is set from outside."""
 
     def __init__(self):
-        self.asked = 0
+        self.asked = self.done = 0
         self.started = asyncio.Event()
 
     async def __call__(self):
         self.asked += 1
         await self.started.wait()
+        self.done += 1
 
 
 async def test_one_start_at_a_time():
@@ -29,7 +30,11 @@ async def test_one_start_at_a_time():
         await asyncio.sleep(0)
     assert deployment.asked == 1
     deployment.started.set()
-    await until(lambda: not starting._under_way)
+    await until(lambda: deployment.done)
+    starting.start("a")
+    await asyncio.sleep(0)
+    assert deployment.asked == 1, "it warms up"
+    assert starting.startable({"a"}) == {}
     starting.start("a")
     await until(lambda: deployment.asked == 2)
 
@@ -43,8 +48,7 @@ async def test_a_start_that_takes_long_is_expected_to_take_as_long_again():
     for waited, expected in ((10.0, START_SECONDS), (45.0, 45.0), (3600.0, 3600.0)):
         now[0] = 100.0 + waited
         assert starting.startable({}) == {"a": expected}
-    deployment.started.set()
-    await until(lambda: not starting._under_way)
+    starting.startable({"a"})
     assert starting.startable({}) == {"a": START_SECONDS}
 
 
