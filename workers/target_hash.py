@@ -3,7 +3,7 @@
 import hashlib
 
 from workers.bundle import IMPORTER, Bundle
-from workers.weight_files import read_header
+from workers.weight_files import read_header, weight_files
 
 PIECE = 4096
 """Bytes of each tensor, from its middle: training changes all of a tensor."""
@@ -24,7 +24,7 @@ def target_hash(bundle: Bundle) -> str:
     folder = bundle.part("target")
     config = folder / "config.json"
     digest.update(config.read_bytes() if config.is_file() else b"")
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in weight_files(folder) if any(folder.glob("*.safetensors")) else ():
         with file.open("rb") as opened:
             for name, tensor in sorted(read_header(file).items()):
                 digest.update(f"{name} {tensor.dtype} {tensor.shape}\0".encode())

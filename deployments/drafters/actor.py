@@ -3,6 +3,7 @@ decides on canaries."""
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 STEP_SECONDS = 0.25
 """Interval of looks at the load. A new request shares its cores with a tuning for at most so long,
 and until its replica reports it."""
-BOARD_SECONDS, TELL_SECONDS = 2.0, 10.0
+BOARD_SECONDS, TELL_SECONDS, TARGET_SECONDS = 2.0, 10.0, 30.0
 
 
 class DraftersActor:
@@ -34,7 +35,7 @@ class DraftersActor:
         log_with_serve()
         bundle = served_bundle(config)
         self._application, self._config = application, config
-        target = target_hash(bundle)
+        self._target = target = target_hash(bundle)
         self._samples = Samples(config.feedback, bundle.name, target=target)
         self._called = time.monotonic()
         versions = VersionStore(config.feedback, bundle.name, target)
@@ -43,7 +44,7 @@ class DraftersActor:
         judged = VersionStore(config.feedback, bundle.name, target)
         self._judge = CanaryJudge(judged, self._reports)
         self._board: Any = None
-        self._next_told = 0.0
+        self._next_told = self._next_look = 0.0
         for work in (self._train_forever, self._hold_forever):
             threading.Thread(target=work, daemon=True).start()
         end_when_idle(self.idle_seconds)
@@ -66,7 +67,23 @@ class DraftersActor:
             self._trainer.step()
             self._judge.step()
             self._tell()
+            self._end_with_the_target()
             time.sleep(STEP_SECONDS)
+
+    def _end_with_the_target(self) -> None:
+        """End the process, which Ray then restarts, if the bundle has another target now: answers,
+        versions and rounds belong to the one of the start."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + TARGET_SECONDS
+        try:
+            same = target_hash(served_bundle(self._config)) == self._target
+        except Exception:  # it is being replaced
+            logger.debug("the bundle is not whole", exc_info=True)
+            return
+        if not same:
+            logger.warning("%s has another target: starting again", self._config.bundle)
+            os._exit(1)
 
     def _hold_forever(self) -> None:
         """Let requests have the cores also while the other thread waits for the store."""

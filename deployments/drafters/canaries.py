@@ -72,6 +72,13 @@ def _spoilt(sums: Numbers) -> Sums:
     )
 
 
+def _watch_after(trial: Trial, part: HeadPart, ledger: Ledger) -> Watch:
+    """Return the watch over a canary that is promoted."""
+    now = [ledger.of(part, number) for number in trial.numbers]
+    expected = np.sum(now, axis=0) - np.sum(trial.before, axis=0)
+    return Watch(number=trial.numbers[0], expected=numbers(expected), before=numbers(now[0]))
+
+
 def verdict(canary: Sums, control: Sums, *, overdue: bool) -> Verdict | None:
     """Decide on a head by its answers and those of another, None while there is too little
     evidence. overdue: whether a head that is not shown to be worse is promoted."""
@@ -166,7 +173,9 @@ class CanaryJudge:
             if part in heads.canaries:
                 self._judge(part, ledger, heads)
             else:
-                self._trials.pop(part, None)
+                trial = self._trials.pop(part, None)
+                if trial is not None and trial.numbers[0] == heads.number(part):
+                    self._watched[part] = _watch_after(trial, part, ledger)  # promoted by hand
                 self._watch(part, ledger, heads)
 
     def _judge(self, part: HeadPart, ledger: Ledger, heads: HeadsInForce) -> None:
@@ -184,11 +193,7 @@ class CanaryJudge:
         decided, why = self._decided(pair[0], canary, control, overdue=overdue)
         if decided == "promote":
             logger.info("canary %d of %s is promoted: %s", pair[0], part, why)
-            self._watched[part] = Watch(
-                number=pair[0],
-                expected=numbers(canary + control),
-                before=numbers(ledger.of(part, pair[0])),
-            )
+            self._watched[part] = _watch_after(trial, part, ledger)
             self._keep(ledger, heads)  # first, since the store may promote it and fail to say so
             self._versions.promote(pair[0], heads)
         elif decided == "roll back":

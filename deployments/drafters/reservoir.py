@@ -7,22 +7,23 @@ from hashlib import blake2b
 
 from schemas import Sample
 
-Kind = tuple[str, int]
-"""A routing table's fit id and a cluster of it."""
+Kind = tuple[str, str, int]
+"""A target's hash, a routing table's fit id, and a cluster of it."""
 
 
 class Reservoir:
     """Keep samples of at most `most_tokens` tokens, prompts and answers together.
 
     A sample takes at least LEAST_ROOM of them, which bounds the number of samples too. If there is
-    no room, the cluster that takes the most gives up samples. A flood of one kind thus replaces its
+    no room, other targets than `target` give up samples first, which teach nothing, and then the
+    cluster that takes the most. A flood of one kind thus replaces its
     own samples, and a cluster that needs no more than an even share keeps all of its own. Within a
     cluster the samples with the lowest hashes go first, which leaves a uniform sample (bottom-k
     sketches, Cohen and Kaplan, 10.1145/1281100.1281133).
     """
 
-    def __init__(self, most_tokens: int) -> None:
-        self._most_tokens = most_tokens
+    def __init__(self, most_tokens: int, target: str = "") -> None:
+        self._most_tokens, self._target = most_tokens, target
         self._samples: dict[str, Sample] = {}
         self._ranked: dict[Kind, list[tuple[bytes, str]]] = {}
         self._room: Counter[Kind] = Counter()
@@ -39,12 +40,12 @@ class Reservoir:
         """
         if sample.id in self._samples or sample.room > self._most_tokens:
             return
-        kind = sample.fit_id, sample.cluster
+        kind = sample.target, sample.fit_id, sample.cluster
         self._samples[sample.id] = sample
         self._room[kind] += sample.room
         heapq.heappush(self._ranked.setdefault(kind, []), (_rank(sample.id), sample.id))
         while self._room.total() > self._most_tokens:
-            self._shrink(max(self._room, key=lambda each: (self._room[each], each)))
+            self._shrink(max(self._room, key=self._gives))
 
     def discard(self, unwanted: Callable[[Sample], bool]) -> None:
         """Remove the samples for which `unwanted` is true."""
@@ -52,6 +53,11 @@ class Reservoir:
         self._samples, self._ranked, self._room = {}, {}, Counter()
         for sample in kept:
             self.add(sample)
+
+    def _gives(self, kind: Kind) -> tuple[bool, int, Kind]:
+        """Return what decides which kind gives up a sample: the largest one does."""
+        room = self._room[kind]
+        return kind[0] != self._target and room > 0, room, kind
 
     def _shrink(self, kind: Kind) -> None:
         _, lowest = heapq.heappop(self._ranked[kind])

@@ -36,8 +36,8 @@ class Samples:
     While the store is away, samples stay in memory. The state's folder and the bundle's name say
     where they are; `clock` gives seconds since the epoch. target: hash of the target whose answers
     come in, of `target_hash`. Those of another one, which had the bundle's name before, stay until
-    they expire, but drafters do not learn from them. Safe for concurrent calls: while a call
-    waits for the store, the others do without it, except for `erase`.
+    they expire or their room is needed, but drafters do not learn from them. Safe for concurrent
+    calls: while a call waits for the store, the others do without it, except for `erase`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Samples:
         self.uri = f"{feedback.state_uri}/drafters/{bundle_name}/samples"
         self._retain_seconds = 3600.0 * feedback.retain_hours
         self._clock, self._target = clock, target
-        self._reservoir = Reservoir(feedback.sample_tokens)
+        self._reservoir = Reservoir(feedback.sample_tokens, target)
         self._store: SampleStore | None = None
         self._stored: set[str] = set()
         self._erased: dict[str, float] = {}

@@ -2,13 +2,13 @@
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import get_args
 
 from deployments.artifacts import exchanged_heads
+from deployments.drafters.past_rounds import PastRounds
 from deployments.drafters.rounds import (
     answer_tokens,
     are_enough,
@@ -19,7 +19,7 @@ from deployments.drafters.rounds import (
     whole_conversations,
 )
 from deployments.drafters.samples import Samples
-from deployments.drafters.tuning import MachineLock, Tuning, TuningError
+from deployments.drafters.tuning import MachineLock, Tuning, TuningError, remove_forgotten
 from deployments.drafters.versions import VersionStore
 from deployments.metrics import DrafterMetrics
 from schemas import AppConfig, HeadOrigin, HeadPart, HeadsInForce, Sample, TuningJob, Verdict
@@ -61,10 +61,8 @@ class HeadTrainer:
         self._samples, self._versions, self._busy = samples, versions, busy
         place = sha256(f"{samples.uri} {bundle.path.resolve()}".encode()).hexdigest()[:16]
         self._folder = (folder or user_cache("tuning").resolve()) / place
-        self._seen: dict[HeadPart, float | None] = dict.fromkeys(trained_parts(config, bundle))
-        """By part, the time of the newest sample of its last round, if that is known."""
-        self._in_vain = Counter[HeadPart]()
-        """Rounds in a row that gave no better head."""
+        self._parts = trained_parts(config, bundle)
+        self._past = PastRounds(versions)
         self._tuning: Tuning | None = None
         self._alone = MachineLock(self._folder)
         """Other processes of this machine may train the same heads."""
@@ -106,30 +104,36 @@ class HeadTrainer:
         if not wanted or why is not None:
             logger.info("the round of %s ends: %s", tuning.job.part, why or "it is not wanted")
             self._drop(tuning)
-        elif tuning.killed and tuning.starts < MOST_STARTS:
-            tuning.start()
+        elif tuning.killed and self._past.of(tuning.job.part).starts < MOST_STARTS:
+            self._start(tuning)
         elif not tuning.running:
             self._finish(tuning)
 
     def _begin(self) -> None:
+        remove_forgotten(self._folder, self._samples.why_to_drop)
         heads = self._versions.in_force()
-        if heads.training not in (None, *self._seen):
+        if heads.training not in (None, *self._parts):
             self._note(None)  # of a service with other methods, which this one has replaced
         job = self._folder / "job"
         tuning: Tuning | None = None
         if job.exists() and self._alone.taken():
             tuning = self._continued(Tuning.left(job), heads)
         if tuning is None and not heads.paused:
-            free = [part for part in self._seen if part not in heads.canaries]
+            free = [part for part in self._parts if part not in heads.canaries]
             # First the part that was asked for, then the one whose last round is the longest ago.
-            free.sort(key=lambda part: (part != heads.training, self._newest_seen(part)))
+            free.sort(key=lambda part: (part != heads.training, self._past.of(part).seen))
             tuning = next(filter(None, (self._prepared(p, heads, job) for p in free)), None)
         if tuning is not None:
-            self._note(tuning.job.part)
-            if tuning.starts < MOST_STARTS:  # else the next step takes it as failed
-                logger.info("tuning %s on %s answers", tuning.job.part, len(tuning.samples))
-                tuning.start()
+            part = tuning.job.part
+            self._note(part)
+            if self._past.of(part).starts < MOST_STARTS:  # else the next step takes it as failed
+                logger.info("tuning %s on %s answers", part, len(tuning.samples))
+                self._start(tuning)
             self._tuning = tuning
+
+    def _start(self, tuning: Tuning) -> None:
+        self._past.began(tuning.job.part)
+        tuning.start()
 
     def _continued(self, left: Tuning | None, heads: HeadsInForce) -> Tuning | None:
         """Return a job that a killed process has left, unless its result would come too late, its
@@ -142,6 +146,7 @@ class HeadTrainer:
         ):
             return left
         left.remove()
+        self._past.dropped(left.job.part)
         return None
 
     def _is_wanted(self, tuning: Tuning, heads: HeadsInForce) -> bool:
@@ -151,15 +156,16 @@ class HeadTrainer:
         which an operator may have rolled back. Nor may it if somebody has deleted its files.
         """
         part = tuning.job.part
-        free = part in self._seen and part not in heads.canaries and not heads.paused
+        free = part in self._parts and part not in heads.canaries and not heads.paused
         newest = heads.number(part) == tuning.job.parent_number
         return free and newest and tuning.job.folder.is_dir()
 
     def _prepared(self, part: HeadPart, heads: HeadsInForce, folder: Path) -> Tuning | None:
         """Return a round of a part, None if there are not enough new samples or if another process
         trains."""
-        kept, since = self._samples.kept(), self._newest_seen(part)
-        due = part == heads.training or are_enough(kept, since, self._in_vain[part])
+        kept, past = self._samples.kept(), self._past.of(part)
+        since = past.seen
+        due = part == heads.training or are_enough(kept, since, past.in_vain)
         if not due:
             return None
         kept = whole_conversations(kept)
@@ -186,8 +192,8 @@ class HeadTrainer:
             return Tuning.prepare(job, learned, held)
         except TuningError as error:
             self._failed(part, error)
-            self._seen[part] = span_of(learned).last
             self._note(None)
+            self._past.ended(part, span_of(learned).last, better=False)
             return None
 
     def _suffice(self, part: HeadPart, kept: Sequence[Sample]) -> bool:
@@ -220,34 +226,25 @@ class HeadTrainer:
         if self._versions.in_force().training != part:
             self._versions.train(part)
 
-    def _newest_seen(self, part: HeadPart) -> float:
-        """Return the time of the newest sample that the part's last round had, 0 without one."""
-        seen = self._seen[part]
-        if seen is None:
-            spans = (v.samples.last for v in self._versions.all() if v.part == part)
-            seen = self._seen[part] = max(spans, default=0.0)
-        return seen
-
     def _finish(self, tuning: Tuning) -> None:
         """Store a head that is better and make it the canary; forget one that is not."""
-        part = tuning.job.part
+        part, better = tuning.job.part, False
         try:
             verdict = tuning.verdict()
         except TuningError as error:
             self._failed(part, error)
         else:
+            better = verdict.better
             self._judged(tuning, verdict)
-        self._seen[part] = span_of(tuning.samples).last
+        self._past.ended(part, span_of(tuning.samples).last, better)
         self._drop(tuning)
 
     def _failed(self, part: HeadPart, error: TuningError) -> None:
         logger.error("tuning %s has failed: %s", part, error)
         self._metrics.tuning_rounds.inc(tags={"part": part, "outcome": "failed"})
-        self._in_vain[part] += 1
 
     def _judged(self, tuning: Tuning, verdict: Verdict) -> None:
         part = tuning.job.part
-        self._in_vain[part] = 0 if verdict.better else self._in_vain[part] + 1
         if verdict.better:
             number = self._stored(tuning, verdict)
             self._versions.try_out(number, CANARY_SHARE)
@@ -262,8 +259,8 @@ class HeadTrainer:
         """Return the version of a round's head, which a try before this one may have stored."""
         job, span = tuning.job, span_of(tuning.samples)
         for version in self._versions.all():
-            known = version.part, version.parent, version.samples
-            if known == (job.part, job.parent_number, span):
+            known = version.part, version.parent, version.samples, version.verdict
+            if known == (job.part, job.parent_number, span, verdict):
                 return version.number
         origin = HeadOrigin(
             part=job.part,
@@ -276,8 +273,9 @@ class HeadTrainer:
 
     def _drop(self, tuning: Tuning) -> None:
         tuning.remove()
+        self._past.dropped(tuning.job.part)
+        self._note(None)  # before the round is forgotten: else it would begin again
         self._tuning = None
-        self._note(None)
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and problem != self._problem:

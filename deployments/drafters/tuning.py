@@ -6,14 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Self
 
 from schemas import Sample, TuningJob, Verdict
 
 JOB = "job.json"
-_LOG, _STARTS = "log.txt", "starts"
+_LOG = "log.txt"
 _PROCESS = sys.executable, "-m", "training.heads.tuning_process"
 LEAST_FREE = 100e6
 """Bytes of the disk below which a failure is put down to them."""
@@ -38,6 +38,12 @@ class MachineLock:
                 return False
             self._file = lock
         return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class TuningError(RuntimeError):
@@ -111,8 +117,6 @@ class Tuning:
         # Before the process is there: `hold` may be called in another thread.
         self._held = False
         with (self.job.folder / _LOG).open("ab") as log:
-            # Before it too: it may take the machine's memory, and this process with it.
-            (self.job.folder / _STARTS).write_text(str(self.starts + 1), encoding="utf-8")
             self._process = subprocess.Popen(
                 [*_PROCESS, str(job), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -120,14 +124,6 @@ class Tuning:
                 stderr=subprocess.STDOUT,
                 env=os.environ | threads,
             )
-
-    @property
-    def starts(self) -> int:
-        """Return how often the process was started, by other objects for the folder too."""
-        try:
-            return int((self.job.folder / _STARTS).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return 0
 
     @property
     def killed(self) -> bool:
@@ -148,7 +144,8 @@ class Tuning:
     def verdict(self) -> Verdict:
         """Return the verdict of the ended process. Raises TuningError if there is none."""
         if not self.job.verdict.is_file():
-            log = (self.job.folder / _LOG).read_text(encoding="utf-8", errors="replace")
+            file = self.job.folder / _LOG
+            log = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
             problem = (log.strip() or "no output").rpartition("\n")[2]
             free = shutil.disk_usage(self.job.folder).free
             if free < LEAST_FREE:
@@ -163,6 +160,18 @@ class Tuning:
             self._process.wait()
         if self.job.folder.is_dir():
             shutil.rmtree(self.job.folder)
+
+
+def remove_forgotten(own: Path, unwanted: Callable[[Iterable[Sample]], object]) -> None:
+    """Remove the jobs that other services have left beside one's `own` folder, where their samples
+    are unwanted. A service that runs holds the lock of its folder."""
+    for place in own.parent.glob("*"):
+        lock = MachineLock(place)
+        if place != own and (place / "job").is_dir() and lock.taken():
+            left = Tuning.left(place / "job")
+            if left is not None and unwanted([*left.samples, *left.held]):
+                left.remove()
+            lock.release()
 
 
 def _read(file: Path) -> list[Sample]:

@@ -50,3 +50,9 @@ def test_a_packaged_target_needs_no_files(tmp_path: Path) -> None:
 
     one, other = (target_hash(packaged(byte * 32)) for byte in ("ab", "cd"))
     assert one != other
+
+
+def test_files_that_no_engine_reads_do_not_count(tiny_bundle: Bundle, copy: Bundle) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    (copy.part("target") / "consolidated.safetensors").write_text(pointer)
+    assert target_hash(copy) == target_hash(tiny_bundle)

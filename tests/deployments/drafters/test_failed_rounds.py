@@ -9,8 +9,9 @@ from stored_heads import head
 from tuning_setting import Setting, files_of_at_most, tunings, wait
 
 from deployments.drafters import trainer as training
+from deployments.drafters.past_rounds import PastRounds
 from deployments.drafters.tuning import Tuning
-from schemas import Verdict
+from schemas import Gain, Verdict
 from tests.training.counting import make_samples
 
 
@@ -168,3 +169,91 @@ def test_a_round_of_another_target_that_a_killed_trainer_has_left_is_removed(
     setting.trainer().step()
     assert tunings() == []
     assert not job.exists()
+
+
+def test_a_round_that_takes_its_files_along_each_time_fails(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on Kubernetes, where an evicted pod loses the cache of its node."""
+    monkeypatch.setattr(training, "MOST_STARTS", 2)
+    for _ in range(2):
+        shutil.rmtree(left_by_a_killed_trainer(setting))
+    trainer = setting.trainer()
+    for _ in range(2):
+        trainer.step()
+    assert tunings() == []
+    assert "tuning eagle3 has failed" in caplog.text
+    assert setting.versions.in_force().training is None
+
+
+def refused(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round whose process has ended, and whose head was refused."""
+    monkeypatch.setattr(training, "MOST_STARTS", 1)
+    job = left_by_a_killed_trainer(setting)
+    (job / "verdict.json").write_text(Verdict(better=False, reason="worse").model_dump_json())
+
+
+def test_a_refused_round_is_remembered_by_the_next_trainer(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused(setting, monkeypatch)
+    trainer = setting.trainer()
+    for _ in range(2):
+        trainer.step()
+    assert not list(setting.folder.glob("*/job"))
+    setting.trainer().step()
+    assert tunings() == [], "it would be the same round"
+    assert PastRounds(setting.versions).of("eagle3").in_vain == 1
+
+
+def test_a_round_that_has_ended_does_not_begin_again_after_the_store_was_away(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused(setting, monkeypatch)
+    trainer = setting.trainer()
+    trainer.step()
+
+    def away(*_: object) -> None:
+        raise OSError("the store is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(setting.versions, "train", away)
+        trainer.step()
+    for _ in range(2):
+        trainer.step()
+    assert tunings() == []
+    assert setting.versions.in_force().training is None
+
+
+def test_what_another_service_has_left_goes_with_its_samples(
+    setting: Setting, counting_bundle: Path, tmp_path: Path
+) -> None:
+    """A service of another bundle works in another folder, and nobody comes back to this one."""
+    left = left_by_a_killed_trainer(setting)
+    moved = shutil.copytree(counting_bundle, tmp_path / "moved")
+    setting.config = setting.config.model_copy(update={"bundle": moved})
+    setting.versions.pause(True)
+    trainer = setting.trainer()
+    trainer.step()
+    assert left.exists()
+    setting.now += 2.0 * 3600.0 * setting.config.feedback.retain_hours
+    trainer.step()
+    assert not left.exists()
+
+
+def test_another_head_of_the_same_answers_is_another_version(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training was asked for again, after the replayed answers have changed for example."""
+    monkeypatch.setattr(training, "MOST_STARTS", 1)
+    for number, gain in ((1, 1.1), (2, 1.2)):
+        job = left_by_a_killed_trainer(setting)
+        head(job / "head")
+        overall = Gain(conversations=20, parent=1.0, candidate=gain, low=0.1, high=0.2)
+        (job / "verdict.json").write_text(Verdict(better=True, overall=overall).model_dump_json())
+        trainer = setting.trainer()
+        for _ in range(2):
+            trainer.step()
+        assert setting.versions.in_force().canaries["eagle3"].number == number
+        setting.versions.roll_back("eagle3")
+        setting.versions.train("eagle3")

@@ -41,6 +41,18 @@ def test_a_promoted_head_is_still_watched_after_the_next_canary(
     assert versions.in_force().number("eagle3") == 0
 
 
+def test_a_canary_that_is_promoted_by_hand_is_watched(versions: VersionStore) -> None:
+    service = Service(versions, 4)
+    service.chances = {0: USUAL, 1: USUAL}
+    service.serve(200)
+    versions.promote(1)
+    service.serve(WINDOW)
+    assert versions.in_force().number("eagle3") == 1
+    service.chances[1] = SPOILT
+    service.serve(100)
+    assert versions.in_force().number("eagle3") == 0
+
+
 def test_a_head_that_was_seldom_chosen_is_watched_once_it_is(versions: VersionStore) -> None:
     service = Service(versions, 16)
     service.chances = {0: USUAL, 1: BETTER}

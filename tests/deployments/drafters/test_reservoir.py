@@ -102,3 +102,13 @@ def test_a_tenth_is_held_back_by_whole_conversations():
     assert 150 < sum(each.held for each in turns) < 250
     later = [sample(f"later {i}", conversation=each.conversation) for i, each in enumerate(turns)]
     assert [each.held for each in later] == [each.held for each in turns]
+
+
+def test_another_targets_samples_give_way_first():
+    """The largest kind is the present target's own."""
+    old = [sample(f"old {i}", cluster=i % 4, target="old") for i in range(40)]
+    new = [sample(f"new {i}", cluster=0, target="new") for i in range(ROOM // LEAST_ROOM)]
+    reservoir = Reservoir(ROOM, "new")
+    for each in [*old, *new]:
+        reservoir.add(each)
+    assert set(reservoir) == set(new)
