@@ -257,3 +257,4 @@ def test_another_head_of_the_same_answers_is_another_version(
         assert setting.versions.in_force().canaries["eagle3"].number == number
         setting.versions.roll_back("eagle3")
         setting.versions.train("eagle3")
+        del trainer  # it has the folder's lock
