@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 30.0
 """Time between two looks at samples and versions."""
-PASSES, YOUNG_PASSES = 3, 10
+PASSES, YOUNG_PASSES, NEW_PASSES = 3, 5, 10
 YOUNG_TOKENS = 1_000_000
 """Tokens from which on a head that began with nothing is only tuned."""
 MOST_STARTS = 3
@@ -173,18 +173,20 @@ class HeadTrainer:
             return None
         learned, held = round_samples(kept, since), held_samples(kept)
         number = heads.number(part)
+        parent = self._head(part, number)
         replay = self._bundle.path / REPLAY
         young = part in self._bundle.growing and self._learned_tokens(number) < YOUNG_TOKENS
+        passes = NEW_PASSES if parent is None else YOUNG_PASSES if young else PASSES
         job = TuningJob(
             part=part,
             target=self._bundle.part("target").resolve(),
-            parent=self._head(part, number),
+            parent=parent,
             own=self._head(part, 0),
             parent_number=number,
             replay=replay.resolve() if replay.is_file() else None,
             folder=folder,
             young=young,
-            tokens=(YOUNG_PASSES if young else PASSES) * answer_tokens(learned),
+            tokens=passes * answer_tokens(learned),
             threads=self._feedback.trainer_threads,
             device="cuda" if self._feedback.trainer_num_gpus else "cpu",
         )
