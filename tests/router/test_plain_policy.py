@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile
 
-from router import favourites, policy, predict
+from router import candidates, favourites, policy, predict
 from router.constraints import Constraints
 from router.fit.assign import build_table
 from router.policy import NoMethodAvailableError, choose
@@ -103,7 +103,7 @@ def test_decisions_are_those_of_the_plain_definition(
 ) -> None:
     found, left = decided(table, cluster, features, loads, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policy, "Prospect", plain.Prospect)
+        patch.setattr(candidates, "Prospect", plain.Prospect)
         patch.setattr(policy, "obstacles_of", plain.obstacles_of)
         patch.setattr(Trials, "choose", plain.choose)
         meant, meant_left = decided(table, cluster, features, loads, seed)
