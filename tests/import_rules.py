@@ -48,7 +48,8 @@ PARTS_SHARE = {
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 """These and what they rest on: none of it knows the loop."""
 ROUTER_SERVES = {
-    *("adaptation", "cluster", "constraints", "current_fit", "decaying_sums", "drift", "embed"),
+    *("adaptation", "candidates", "cluster", "constraints", "current_fit", "decaying_sums"),
+    *("drift", "embed"),
     *("evidence", "favourites", "learner", "load", "machine", "policy", "predict", "prompt"),
     *("refit", "replica_loads", "scaling", "shadow", "table", "trials", "wishes"),
 }
