@@ -43,7 +43,7 @@ class Decision(Schema):
         default=0.0, ge=0.0, description="predicted extra seconds of exploration"
     )
     starts: str | None = Field(
-        default=None, description="the method, or the favourite, of which a first replica is started"
+        default=None, description="the method or favourite of which a first replica is started"
     )
     instead_of: str | None = Field(
         default=None, description="the method that routing would have chosen in shadow mode"
