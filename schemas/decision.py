@@ -43,7 +43,8 @@ class Decision(Schema):
         default=0.0, ge=0.0, description="predicted extra seconds of exploration"
     )
     starts: str | None = Field(
-        default=None, description="the method or favourite of which a first replica is started"
+        default=None,
+        description="method without a replica that is started because of this decision",
     )
     instead_of: str | None = Field(
         default=None, description="the method that routing would have chosen in shadow mode"

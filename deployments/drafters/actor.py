@@ -71,8 +71,10 @@ class DraftersActor:
             time.sleep(STEP_SECONDS)
 
     def _end_with_the_target(self) -> None:
-        """End the process, which Ray then restarts, if the bundle has another target now: answers,
-        versions and rounds belong to the one of the start."""
+        """End the process if the bundle's target was replaced; Ray restarts it.
+
+        Answers, versions and rounds belong to the target that was there at the start.
+        """
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + TARGET_SECONDS

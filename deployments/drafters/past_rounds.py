@@ -1,4 +1,4 @@
-"""What an application's rounds of training have come to, kept beside its head versions."""
+"""The outcome of past training rounds, stored next to the head versions."""
 
 import logging
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _FILE = TypeAdapter(dict[HeadPart, Past])
 
 
 class PastRounds:
-    """Remember the rounds of each part over restarts, also on another node.
+    """Keep the outcome of each part's rounds across restarts, also on another node.
 
     Methods raise whatever the file system raises.
     """
@@ -44,12 +44,12 @@ class PastRounds:
         return self._known().get(part, Past())
 
     def began(self, part: HeadPart) -> None:
-        """Count a start. Call it before: the process may take the machine's memory."""
+        """Count a start, before it: the process may use up the memory of the machine."""
         past = self.of(part)
         self._save(part, past.model_copy(update={"starts": past.starts + 1}))
 
     def dropped(self, part: HeadPart) -> None:
-        """Forget the starts of a round that came to nothing."""
+        """Reset the count of starts of a round that was dropped."""
         past = self.of(part)
         if past.starts:
             self._save(part, past.model_copy(update={"starts": 0}))

@@ -163,8 +163,11 @@ class Tuning:
 
 
 def remove_forgotten(own: Path, unwanted: Callable[[Iterable[Sample]], object]) -> None:
-    """Remove the jobs that other services have left beside one's `own` folder, where their samples
-    are unwanted. A service that runs holds the lock of its folder."""
+    """Remove jobs of other services if `unwanted` says so of their samples.
+
+    Their folders are next to `own`. A running service holds the lock of its folder, so its job
+    stays.
+    """
     for place in own.parent.glob("*"):
         lock = MachineLock(place)
         if place != own and (place / "job").is_dir() and lock.taken():
