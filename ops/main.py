@@ -25,10 +25,10 @@ from ops.models.tune.batch import tune_batch
 from ops.models.tune.tree import tune_tree
 from ops.operate.chat import chat
 from ops.operate.config import config
-from ops.operate.dashboards import grafana
 from ops.operate.datastore import datastore
 from ops.operate.drafters import drafters
 from ops.operate.generate import generate
+from ops.operate.grafana import grafana
 from ops.operate.keys import keys
 from ops.operate.methods import methods
 from ops.operate.route import route

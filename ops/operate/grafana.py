@@ -1,4 +1,4 @@
-"""`specadapt grafana`: dashboards of the service."""
+"""`specadapt grafana push`: upload the service's dashboards."""
 
 import json
 from pathlib import Path
@@ -8,21 +8,7 @@ import typer
 
 from ops.harness.boundary import InputError, show_help
 
-
-def export(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="folder for one JSON file per dashboard")
-    ],
-) -> None:
-    """Write the dashboards as JSON for Grafana's provisioning.
-
-    Example: `specadapt grafana export --out k8s/components/monitoring/dashboards`
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    for uid, body in bodies().items():
-        file = out / f"{uid}.json"
-        file.write_text(body, encoding="utf-8")
-        typer.echo(str(file))
+DASHBOARDS = Path(__file__).parents[2] / "k8s/components/monitoring/dashboards"
 
 
 def push(
@@ -60,34 +46,30 @@ def push(
         url_path_prefix=place.path.strip("/") + "/" if place.path.strip("/") else "",
         protocol=place.scheme,
     )
-    for uid, body in bodies().items():
-        asked: dict[str, Any] = {"dashboard": json.loads(body), "overwrite": True}
+    for dashboard in _dashboards():
+        asked: dict[str, Any] = {"dashboard": dashboard, "overwrite": True}
         if folder is not None:
             asked["folderUid"] = folder
         try:
             answer = grafana.dashboard.update_dashboard(dashboard=asked)
         except GrafanaException as error:
             field = "--token: " if error.status_code in (401, 403) else ""
-            raise InputError(f"{field}Grafana refused {uid}: {error}") from error
+            raise InputError(f"{field}Grafana refused {dashboard['uid']}: {error}") from error
         except RequestException as error:
             raise InputError(f"--url: no Grafana answers at {url} ({error})") from error
         typer.echo(f"{place.scheme}://{place.netloc}{answer.get('url', '')}")
 
 
-def bodies() -> dict[str, str]:
-    """Every dashboard's JSON by its uid, the same each time."""
-    from grafana_foundation_sdk.cog.encoder import JSONEncoder
-
-    from ops.operate.dashboard_pages import BOARDS
-
-    encoder = JSONEncoder(sort_keys=True, indent=1)
-    return {board.uid: encoder.encode(board.built()) + "\n" for board in BOARDS}
+def _dashboards() -> list[dict[str, Any]]:
+    files = sorted(DASHBOARDS.glob("*.json"))
+    if not files:
+        raise InputError(f"no dashboards in {DASHBOARDS}: run the command of a clone")
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
 grafana = typer.Typer(
-    help="Export and upload the service's Grafana dashboards.",
+    help="Upload the service's Grafana dashboards.",
     callback=show_help,
     invoke_without_command=True,
 )
-grafana.command("export")(export)
 grafana.command("push")(push)
