@@ -21,7 +21,6 @@ LIVE_FIELDS = {
         "default_method",
         "weights",
         "pinned_clusters",
-        "observe",
     ),
     "http": ("max_body_bytes", "max_answer_seconds", "strict_fields"),
 }

@@ -8,8 +8,7 @@ from router.current_fit import Fit
 from router.drift import DriftWatch, Reference
 from router.learner import Learner
 from router.refit import RecentAnswers, Refitted, moved, refit, successor
-from router.shadow import ShadowTraffic
-from schemas import DriftReport, Observation, ObservedReport, RouterConfig, RoutingTable
+from schemas import DriftReport, Observation, RouterConfig, RoutingTable
 
 
 class Adaptation:
@@ -26,7 +25,6 @@ class Adaptation:
         self._fit = Fit.on_disk(disk)
         self._learner = Learner(disk, config)
         self._watch = self._watching(self._fit.reference)
-        self._shadow = ShadowTraffic()
 
     @property
     def table(self) -> RoutingTable:
@@ -52,9 +50,6 @@ class Adaptation:
                 self._late_moved += 1
                 observation = moved(observation, vector, self.table)
             present.append(observation)
-        for observation in present:
-            if not self._learner.counted(observation):
-                self._shadow.add(observation)
         self._learner.observe(present)
         return drift
 
@@ -76,7 +71,7 @@ class Adaptation:
         """Return the adaptation under the new fit; this one stays as it is."""
         adopted = type(self)(self._disk, self._config)
         adopted._late_moved, adopted._late_dropped = self._late_moved, self._late_dropped
-        adopted._recent, adopted._shadow = self._recent, self._shadow
+        adopted._recent = self._recent
         adopted._fit = made.fit
         adopted._learner = successor(
             self._learner, made, self._disk, self._config, self._recent.all()
@@ -88,8 +83,6 @@ class Adaptation:
         """Return the adaptation under other settings."""
         other = self.restore(self._disk, config, self.state())
         other._recent, other._watch = self._recent, self._watch
-        if config.observe and not self._config.observe:
-            other._shadow = ShadowTraffic()
         other._late_moved, other._late_dropped = self._late_moved, self._late_dropped
         return other
 
@@ -126,17 +119,12 @@ class Adaptation:
             late_dropped=self._late_dropped,
         )
 
-    def shadow(self) -> ObservedReport | None:
-        """Return what routing would have won in shadow mode; None without an answer."""
-        return self._shadow.report()
-
     def state(self) -> dict[str, Any]:
         """Return what must survive a restart, as JSON values; the prompts' window fills anew."""
         reference = self._watch.reference if self._watch.from_live else None
         return self._learner.state() | {
             "fit": self._fit.state() if self._fit.history else None,
             "live_reference": reference and reference.state(),
-            "observed": self._shadow.state(),
         }
 
     @classmethod
@@ -150,7 +138,6 @@ class Adaptation:
         if reference is None and state.get("live_reference") is not None:
             restored._watch.reference = Reference.read(state["live_reference"])
         restored._learner = Learner.restore(restored._fit.table(disk), config, state)
-        restored._shadow = ShadowTraffic.restored(state.get("observed"))
         return restored
 
     def _watching(self, reference: Reference | None) -> DriftWatch:

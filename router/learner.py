@@ -76,10 +76,6 @@ class Learner:
             self._table = table.model_copy(update={"assignment": self._favourites(table)})
         return self._table
 
-    def counted(self, observation: Observation) -> bool:
-        """Return whether the observation was learned from before, as far back as ids are kept."""
-        return observation.observation_id in self._seen
-
     def observe(self, observations: Iterable[Observation]) -> bool:
         """Count each observation once; return whether that makes a new version of the table.
 

@@ -51,8 +51,8 @@ def choose(
     (the favourite does not copy from the predicted answer); failover (the favourite is not healthy
     or is disabled after failures); starting (the favourite has no replica yet); pinned;
     pinned_cluster; conversation (the last turn's method instead of the favourite); slo (another
-    method, because it keeps the request's objectives or misses them least); observed (the default
-    method, in shadow mode); degraded (no cluster). Raises NoMethodAvailableError.
+    method, because it keeps the request's objectives or misses them least); degraded (no cluster).
+    Raises NoMethodAvailableError.
     """
     loads = loads if isinstance(loads, ReplicaLoads) else ReplicaLoads(loads, table)
     obstacles = obstacles_of(table, loads, constraints, config)
@@ -76,13 +76,6 @@ def choose(
         fast = fast_enough(timely, constraints.slo)
         wished = _greedy(table, features, candidates, fast, constraints, config)
         chosen = chosen if wished.method == chosen.method else wished._replace(reason="slo")
-    instead_of = None
-    default = config.default_method or table.default_method
-    if config.observe and chosen.reason not in ("pinned", "degraded"):
-        if any(one.name == default for one in _running(timely, constraints)):
-            instead_of, chosen = chosen.method, _Chosen(default, "observed", default)
-        else:
-            chosen = chosen._replace(favourite=default)
     method, reason, favourite = chosen
     ranked = sorted(allowed, key=lambda one: (one.name != method, one.predicted))
     propensity, extra, waiting = 1.0, 0.0, 0.0
@@ -108,7 +101,6 @@ def choose(
         foretold=dict(features.predicted),
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
-        instead_of=instead_of,
         starts=next((one for one in (method, favourite) if one in constraints.startable), None),
     )
 

@@ -24,8 +24,7 @@ from schemas.head_version import Canary, HeadOrigin, HeadsInForce, HeadVersion, 
 from schemas.http import GuardConfig, HttpConfig
 from schemas.load import HeadCounts, LoadReport
 from schemas.method import MethodSpec
-from schemas.observation import DecodeStats, DrafterStats, Instead, Observation
-from schemas.observed import ObservedReport
+from schemas.observation import DecodeStats, DrafterStats, Observation
 from schemas.routing import (
     TEMPERATURE_BANDS,
     EncoderInfo,
@@ -67,7 +66,6 @@ __all__ = [
     "HeadVersion",
     "HeadsInForce",
     "HttpConfig",
-    "Instead",
     "Live",
     "LoadReport",
     "MeasuredUnder",
@@ -75,7 +73,6 @@ __all__ = [
     "MethodSpec",
     "Objective",
     "Observation",
-    "ObservedReport",
     "Reason",
     "RouterConfig",
     "RoutingTable",

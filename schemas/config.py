@@ -203,11 +203,6 @@ class RouterConfig(Settings):
     pinned_clusters: dict[Annotated[int, Field(ge=0)], str] = Field(
         default={}, description="clusters whose prompts one method answers while it is available"
     )
-    observe: bool = Field(
-        default=False,
-        description="shadow mode: decide, but let the default method answer, and report the "
-        "predicted gain",
-    )
     circuit: CircuitConfig = CircuitConfig()
 
 

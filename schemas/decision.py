@@ -14,7 +14,6 @@ Reason = Literal[
     "pinned",
     "pinned_cluster",
     "slo",
-    "observed",
     "conversation",
     "prediction",
     "failover",
@@ -45,9 +44,6 @@ class Decision(Schema):
     starts: str | None = Field(
         default=None,
         description="method without a replica that is started because of this decision",
-    )
-    instead_of: str | None = Field(
-        default=None, description="the method that routing would have chosen in shadow mode"
     )
     first_waiting_seconds: float = Field(
         default=0.0, ge=0.0, description="predicted wait of the choice without exploration"

@@ -73,19 +73,6 @@ class DecodeStats(Schema):
     )
 
 
-class Instead(Schema):
-    """The method that routing would have chosen in shadow mode.
-
-    Seconds are predicted for the request under the load at its arrival.
-    """
-
-    method: str
-    predicted_seconds: float = Field(gt=0.0)
-    served_predicted_seconds: float = Field(
-        gt=0.0, description="predicted for the method that answered"
-    )
-
-
 class Observation(Message):
     """A DecodeStats with the decision that led to it, from which the feedback actor learns.
 
@@ -113,9 +100,6 @@ class Observation(Message):
     )
     grammar: bool = Field(
         default=False, description="whether a grammar may have forced tokens of the answer"
-    )
-    instead: Instead | None = Field(
-        default=None, description="if the default method answered in shadow mode"
     )
     time: float = Field(description="seconds since the epoch, at the ingress")
     vector: bytes | None = Field(

@@ -51,7 +51,7 @@ ROUTER_SERVES = {
     *("adaptation", "candidates", "cluster", "constraints", "current_fit", "decaying_sums"),
     *("drift", "embed"),
     *("evidence", "favourites", "learner", "load", "machine", "policy", "predict", "prompt"),
-    *("refit", "replica_loads", "scaling", "shadow", "table", "trials", "wishes"),
+    *("refit", "replica_loads", "scaling", "table", "trials", "wishes"),
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
 LOAD_SHARES = {

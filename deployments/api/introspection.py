@@ -10,7 +10,7 @@ from deployments.api.projection import Plane
 from deployments.request.prompt import Prompt
 from router import favourites, predict
 from router.prompt import explained
-from schemas import TEMPERATURE_BANDS, Decision, DriftReport, ObservedReport, RoutingTable, Snapshot
+from schemas import TEMPERATURE_BANDS, Decision, DriftReport, RoutingTable, Snapshot
 
 # keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
 BULKY = frozenset({"prompts", "distances"})
@@ -29,9 +29,6 @@ class Routing(BaseModel):
     evidence: list[dict[str, Any]]
     feedback: dict[str, Any]
     drift: DriftReport | None = Field(description="null until the feedback actor was heard from")
-    observed: ObservedReport | None = Field(
-        description="what routing would have won; null where it was never only observed"
-    )
     loads: list[dict[str, Any]]
     settings: dict[str, Any] = Field(
         description="those that change while it serves, and why the last ones were `refused`"

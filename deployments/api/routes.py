@@ -159,7 +159,6 @@ class HttpApi:
         live = {
             "feedback": feedback,
             "drift": drift,
-            "observed": self._state.observed and self._state.observed.model_dump(),
             "circuits": circuits,
             "loads": loads,
             "settings": settings,

@@ -5,7 +5,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from schemas import DriftReport, Observation, ObservedReport, RoutingTable, TableUpdate
+from schemas import DriftReport, Observation, RoutingTable, TableUpdate
 
 CALLER_SECONDS = 30.0
 """Time without a call after which an ingress no longer counts. After failures it pauses for up to
@@ -31,7 +31,6 @@ class Exchange:
     epoch: int
     problem: str | None
     drift: DriftReport
-    observed: ObservedReport | None
     ingresses: int
 
 

@@ -91,7 +91,6 @@ class Feedback:
             epoch=self._storage.epoch,
             problem=self._storage.problem,
             drift=self._adaptation.report(),
-            observed=self._adaptation.shadow(),
             ingresses=self._callers.ingresses,
         )
 

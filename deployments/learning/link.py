@@ -24,7 +24,6 @@ from schemas import (
     DriftReport,
     LoadReport,
     Observation,
-    ObservedReport,
     RouterConfig,
     RoutingTable,
     Snapshot,
@@ -85,7 +84,6 @@ class FeedbackLink:
         self.ingresses = 1
         self.dropped = 0
         self.drift: DriftReport | None = None
-        self.observed: ObservedReport | None = None
         self._id = uuid.uuid4().hex
         self._born = time.monotonic()
         self._exchanged: float | None = None
@@ -210,7 +208,7 @@ class FeedbackLink:
             self.table, self._updated = table, time.monotonic()
         self._metrics.table_version.set(self.table.version)
         self.epoch, self.ingresses = reply.epoch, reply.ingresses
-        self.drift, self.observed = reply.drift, reply.observed
+        self.drift = reply.drift
         self.connected = True
         self._found(reply.problem)
         self._exchanged = time.monotonic()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from deployments.request.calls import Chunks
 from deployments.request.conversation import origin_of
 from deployments.request.prompt import Prompt
-from schemas import Decision, DecodeChunk, DecodeStats, Instead, Observation, Sample
+from schemas import Decision, DecodeChunk, DecodeStats, Observation, Sample
 
 
 @dataclass
@@ -56,12 +56,7 @@ def silenced(chunk: DecodeChunk) -> DecodeChunk:
 def observation_of(answer: Answer, stats: DecodeStats, prompt: Prompt) -> Observation:
     """Return the observation of a finished answer to a prompt."""
     made = cut_observation_of(answer.decision, stats, prompt)
-    told = {
-        "reason": answer.reason,
-        "instead": _instead(answer.decision, answer.method),
-        "vector": answer.vector,
-    }
-    return made.model_copy(update=told)
+    return made.model_copy(update={"reason": answer.reason, "vector": answer.vector})
 
 
 def cut_observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -> Observation:
@@ -96,16 +91,4 @@ def sample_of(answer: Answer, prompt: Prompt, token_ids: Sequence[int], owner: s
         prompt_token_ids=prompt.token_ids,
         answer_token_ids=tuple(token_ids),
         time=time.time(),
-    )
-
-
-def _instead(decision: Decision, served: str) -> Instead | None:
-    """Return what routing would have chosen, if the default method answered in shadow mode."""
-    wish, predicted = decision.instead_of, decision.predicted_seconds
-    if wish is None or served != decision.method or not predicted[wish] * predicted[served]:
-        return None
-    return Instead(
-        method=wish,
-        predicted_seconds=predicted[wish],
-        served_predicted_seconds=predicted[served],
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from schemas import DriftReport, LoadReport, Observation, ObservedReport, RoutingTable
+from schemas import DriftReport, LoadReport, Observation, RoutingTable
 
 
 class RoutingState(Protocol):
@@ -41,11 +41,6 @@ class RoutingState(Protocol):
     @property
     def drift(self) -> DriftReport | None:
         """Return the drift report; None before the feedback actor's first answer."""
-
-    @property
-    def observed(self) -> ObservedReport | None:
-        """Return what routing would have saved in shadow mode; None if it never ran in shadow
-        mode."""
 
     @property
     def waiting(self) -> int:

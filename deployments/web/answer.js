@@ -12,7 +12,6 @@ const REASONS = {
   constraint: "the only one allowed",
   pinned: "your choice",
   pinned_cluster: "set for prompts like this",
-  observed: "routing only watches",
   prediction: "copies the predicted answer",
   conversation: "as before in this chat",
   failover: "another one failed",

@@ -1,7 +1,6 @@
 """What changes while the service runs, as far as no Ray is needed for it."""
 
 import pytest
-from asking import HELLO
 from observations import observation
 
 from deployments.configuration import ConfigError, changed, check_clusters, live_fields
@@ -52,17 +51,3 @@ async def test_the_learner_goes_on_under_other_settings_with_what_it_knows(confi
     more = [observation(f"more {i}") for i in range(20)]
     quick = (await one.exchange(more, ("", -1), settings)).table
     assert quick.live.steps.sum() < before.live.steps.sum() * 2 * 0.8, "it forgets sooner"
-
-
-async def test_observed_routing_is_reported(ingress, config):
-    wish = {"router": {"observe": True, "default_method": "naive"}}
-    ingress.answerer.config = ingress.link.settings = changed(config, wish).router
-    for _ in range(3):
-        answer = await ingress.http.post("/v1/chat/completions", json=HELLO)
-        assert answer.headers["x-specadapt-method"] == "naive"
-        assert answer.headers["x-specadapt-reason"] == "observed"
-    await ingress.link.exchange(everything=True)
-    report = (await ingress.http.get("/v1/routing")).json()["observed"]
-    assert report["answers"] == 3
-    assert report["elsewhere"] == {"draft_verify": 3}
-    assert report["speedup"] > 1.0

@@ -47,22 +47,6 @@ def test_a_pinned_cluster_has_its_method_while_that_is_healthy(table: RoutingTab
     assert (named.method, named.reason) == ("ngram", "pinned")
 
 
-def test_observing_serves_the_default_and_says_what_it_would_have_chosen(
-    table: RoutingTable,
-) -> None:
-    chosen = route(table, 0, exploration=0.0)
-    for _ in range(5):  # nothing is tried out either
-        decision = route(table, 0, observe=True, exploration=0.5, default_method="naive")
-        assert (decision.method, decision.reason) == ("naive", "observed")
-        assert decision.ranked[0] == "naive"
-        assert decision.instead_of == chosen.method
-        assert decision.propensity == 1.0
-    named = route(table, 0, {"pinned": "ngram"}, observe=True, default_method="naive")
-    assert (named.method, named.instead_of) == ("ngram", None)
-    sick = {"healthy": frozenset({"draft", "ngram"})}
-    assert route(table, 0, sick, observe=True, default_method="naive").method == "draft"
-
-
 @pytest.mark.parametrize(
     ("wish", "field"),
     [

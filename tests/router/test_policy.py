@@ -124,19 +124,17 @@ def test_a_long_line_is_worth_a_start(table: RoutingTable) -> None:
 
 
 def test_no_fixed_method_is_waited_for_while_another_runs(table: RoutingTable) -> None:
-    """The default of prompts without a cluster and of shadow mode, or a cluster's own."""
+    """The default of prompts without a cluster, or a cluster's own."""
     asleep = {"startable": {"naive": 600.0}, "healthy": frozenset({"draft", "ngram"})}
     configs = {
         -1: RouterConfig(default_method="naive"),
         0: RouterConfig(pinned_clusters={0: "naive"}),
-        1: RouterConfig(default_method="naive", observe=True),
     }
-    awake = {-1: "degraded", 0: "pinned_cluster", 1: "observed"}
+    awake = {-1: "degraded", 0: "pinned_cluster"}
     for cluster, config in configs.items():
         decision = route(table, cluster, config=config, **asleep)
         assert decision.method != "naive"
         assert decision.starts == "naive", "it is asked for"
-        assert decision.instead_of is None
         running = route(table, cluster, config=config)
         assert (running.method, running.reason) == ("naive", awake[cluster])
         alone = {"startable": {"naive": 600.0}, "healthy": frozenset[str]()}
