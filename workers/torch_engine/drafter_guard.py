@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
 
 import torch
 
@@ -14,7 +13,6 @@ from workers.torch_engine.parts import Drafter, Proposal, Remembering, Resuming
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, TokenTree
 
-Said = TypeVar("Said")
 NEAR_ONE = 1e-2
 """How far a distribution's sum may be from 1, by rounding over a large vocabulary."""
 
@@ -26,9 +24,10 @@ class MalformedDraftError(ValueError):
 class DrafterGuard:
     """Call the drafters of an engine.
 
-    A failure is logged and counted, and the drafter forgets its sequences. A drafter that reads
-    only tokens may begin them again. Any other lacks hidden states, and no longer drafts for
-    these sequences. After several failures in a row a drafter is disabled for a while.
+    A failure is logged and counted, and none of the sequences has a draft in this step. Of several
+    sequences the drafter then tries each alone, and no longer drafts for those that fail. One that
+    fails for all forgets them: if it reads only tokens it may begin them again, any other lacks
+    hidden states. After several failures in a row a drafter is disabled for a while.
 
     vocab: of the target.
     """
@@ -47,43 +46,56 @@ class DrafterGuard:
         """Let a drafter fill the proposals, and return whether it drafted. They are empty where
         it fails or is disabled."""
         ready = [p for p in proposals if not self.is_off(drafter, p.sequence)]
-        if not ready:
+        if not ready or self.rests(drafter):
             return False
+        error = self.attempt(drafter, ready)
+        if error is None:
+            self.failures.drafted(self._name(drafter))
+            return True
+        for proposal in ready:
+            proposal.clear()
+        if len(ready) == 1:
+            self.blame(drafter, [ready[0].sequence], error, again=not drafter.captures)
+        else:
+            self._single_out(drafter, ready, error)
+        return False
+
+    def attempt(self, drafter: Drafter, proposals: Sequence[Proposal]) -> Exception | None:
+        """Let a drafter fill proposals. Return why they cannot be used."""
         limits = [
             proposal.limit if proposal.sequence.prediction is None else proposal.sequence.draftable
-            for proposal in ready
+            for proposal in proposals
         ]
-
-        def fill() -> bool:
-            drafter.propose(ready)
-            _check(ready, limits, self._vocab)
-            return True
-
-        drafted = self.attempt(drafter, [p.sequence for p in ready], fill, otherwise=False)
-        if not drafted:
-            for proposal in ready:
-                proposal.clear()
-        return drafted
-
-    def attempt(
-        self,
-        drafter: Drafter,
-        sequences: Sequence[DecodeSequence],
-        call: Callable[[], Said],
-        *,
-        otherwise: Said,
-    ) -> Said:
-        """Return the result of a drafter's call for sequences; `otherwise` where it fails or is
-        disabled."""
-        if self.rests(drafter):
-            return otherwise
         try:
-            said = call()
+            drafter.propose(proposals)
+            _check(proposals, limits, self._vocab)
         except Exception as error:
-            self.blame(drafter, sequences, error, again=not drafter.captures)
-            return otherwise
-        self.failures.drafted(self._name(drafter))
-        return said
+            return error
+        return None
+
+    def _single_out(
+        self, drafter: Drafter, proposals: Sequence[Proposal], error: Exception
+    ) -> None:
+        """Count a failure for several sequences, and take the drafter off those that it fails for
+        alone. Where it fails for each of them, the drafter is to blame.
+
+        These drafts are not used: which are dropped must not depend on what was drawn.
+        """
+        name, failed = self._name(drafter), list[tuple[DecodeSequence, Exception]]()
+        for one in proposals:
+            alone = Proposal(
+                sequence=one.sequence, plan=one.plan, limit=one.limit, others=one.others
+            )
+            if (cause := self.attempt(drafter, [alone])) is not None:
+                failed.append((one.sequence, cause))
+        broken = len(failed) == len(proposals)
+        self.failures.failed(name, error)
+        for sequence, cause in failed:
+            if not broken:
+                self.failures.drafted(name)
+            self.blame(drafter, [sequence], cause, again=broken and not drafter.captures)
+        if failed and not broken:
+            self.failures.drafted(name)
 
     def rests(self, drafter: Drafter) -> bool:
         """Return whether a drafter is disabled in this step, and count the step."""
