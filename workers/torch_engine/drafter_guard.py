@@ -24,10 +24,10 @@ class MalformedDraftError(ValueError):
 class DrafterGuard:
     """Call the drafters of an engine.
 
-    A failure is logged and counted, and none of the sequences has a draft in this step. Of several
-    sequences the drafter then tries each alone, and no longer drafts for those that fail. One that
-    fails for all forgets them: if it reads only tokens it may begin them again, any other lacks
-    hidden states. After several failures in a row a drafter is disabled for a while.
+    After a failure none of the sequences has a draft in this step. The drafter tries each of them
+    alone, and no longer drafts for those that it fails for. If it fails for all, it forgets them: a
+    drafter that reads only tokens may begin them again, any other lacks hidden states. Failures are
+    logged and counted. After several failed steps in a row a drafter is disabled for a while.
 
     vocab: of the target.
     """
@@ -54,10 +54,14 @@ class DrafterGuard:
             return True
         for proposal in ready:
             proposal.clear()
-        if len(ready) == 1:
-            self.blame(drafter, [ready[0].sequence], error, again=not drafter.captures)
+        failed = self._failing_alone(drafter, ready)
+        if failed and len(failed) < len(ready):
+            for sequence, cause in failed:
+                self.blame(drafter, [sequence], cause, again=False)
+                self.failures.drafted(self._name(drafter))  # it does for the others
         else:
-            self._single_out(drafter, ready, error)
+            everyone = [sequence for sequence, _ in failed]
+            self.blame(drafter, everyone, error, again=not drafter.captures)
         return False
 
     def attempt(self, drafter: Drafter, proposals: Sequence[Proposal]) -> Exception | None:
@@ -73,29 +77,22 @@ class DrafterGuard:
             return error
         return None
 
-    def _single_out(
-        self, drafter: Drafter, proposals: Sequence[Proposal], error: Exception
-    ) -> None:
-        """Count a failure for several sequences, and take the drafter off those that it fails for
-        alone. Where it fails for each of them, the drafter is to blame.
+    def _failing_alone(
+        self, drafter: Drafter, proposals: Sequence[Proposal]
+    ) -> list[tuple[DecodeSequence, Exception]]:
+        """Return the sequences that a drafter fails for alone, and why, after it failed for all
+        together.
 
-        These drafts are not used: which are dropped must not depend on what was drawn.
+        These drafts are not used: whether a draft is dropped must not depend on what was drawn.
         """
-        name, failed = self._name(drafter), list[tuple[DecodeSequence, Exception]]()
+        failed = list[tuple[DecodeSequence, Exception]]()
         for one in proposals:
             alone = Proposal(
                 sequence=one.sequence, plan=one.plan, limit=one.limit, others=one.others
             )
             if (cause := self.attempt(drafter, [alone])) is not None:
                 failed.append((one.sequence, cause))
-        broken = len(failed) == len(proposals)
-        self.failures.failed(name, error)
-        for sequence, cause in failed:
-            if not broken:
-                self.failures.drafted(name)
-            self.blame(drafter, [sequence], cause, again=broken and not drafter.captures)
-        if failed and not broken:
-            self.failures.drafted(name)
+        return failed
 
     def rests(self, drafter: Drafter) -> bool:
         """Return whether a drafter is disabled in this step, and count the step."""
