@@ -90,7 +90,7 @@ def agree(engine: Any, asked: dict[str, Any]) -> None:
     assert engine.load().drafter_failures == {}
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @example(THE_CASE)
 @given(ASKED)
 def test_methods_agree(engine: Any, asked: dict[str, Any]) -> None:
