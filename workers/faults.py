@@ -4,10 +4,8 @@ Load this module only where `AppConfig.faults` is set. It changes a loaded engin
 through the engine's private parts, so that the engines themselves hold no code for it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
 
 import torch
 
@@ -16,14 +14,10 @@ from workers.engine import Engine
 from workers.replay_engine.engine import ReplayEngine
 from workers.replay_engine.recording import RecordedAnswer, Recording
 from workers.replay_engine.step_times import StepTimes
-from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.engine import TorchEngine
 from workers.torch_engine.parts import Drafter, Proposal
-from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
 from workers.torch_engine.target_output import TargetOutput
-
-Said = TypeVar("Said")
 
 
 class Faults:
@@ -84,7 +78,7 @@ class Faults:
         """
         guard = self._torch_engine()._guard
         if broken:
-            vars(guard)["attempt"] = partial(_fail, guard)
+            vars(guard)["attempt"] = _fail
         else:
             vars(guard).pop("attempt", None)
 
@@ -146,17 +140,6 @@ class _SlowedRecording(Recording):
         return replace(answer, prefill_seconds=factor * answer.prefill_seconds)
 
 
-def _fail(
-    guard: DrafterGuard,
-    drafter: Drafter,
-    sequences: Sequence[DecodeSequence],
-    _call: Callable[[], Said],
-    *,
-    otherwise: Said,
-) -> Said:
+def _fail(_drafter: Drafter, _proposals: Sequence[Proposal]) -> Exception:
     """Stand in for `DrafterGuard.attempt` with a drafter that raises."""
-
-    def fail() -> Said:
-        raise RuntimeError("made to fail on purpose")
-
-    return DrafterGuard.attempt(guard, drafter, sequences, fail, otherwise=otherwise)
+    return RuntimeError("made to fail on purpose")

@@ -23,11 +23,16 @@ class DeadEndError(RequestFaultError):
 
 
 @dataclass(slots=True)
-class _Spent:
+class Spent:
     """What following a grammar has cost. seconds: of CPU time."""
 
     masks: int = 0
     seconds: float = 0.0
+
+    @property
+    def too_much(self) -> bool:
+        """Return whether the masks took longer than an answer's may."""
+        return self.seconds > BURST_SECONDS + SECONDS_PER_MASK * self.masks
 
 
 class AnswerMatcher:
@@ -36,10 +41,10 @@ class AnswerMatcher:
     spent: shared with its copies; by default nothing.
     """
 
-    def __init__(self, matcher: LLMatcher, spent: _Spent | None = None) -> None:
+    def __init__(self, matcher: LLMatcher, spent: Spent | None = None) -> None:
         self._matcher = matcher
         self._tokens = 0
-        self._spent = spent or _Spent()
+        self._spent = spent or Spent()
 
     @property
     def ended(self) -> bool:
@@ -83,13 +88,14 @@ class AnswerMatcher:
         spent.masks += 1
         if self._matcher.is_error():
             raise DeadEndError(self._fault(_reason(self._matcher)))
-        if spent.seconds > BURST_SECONDS + SECONDS_PER_MASK * spent.masks:
+        if spent.too_much:
             slow = f"it is too slow to follow: {spent.masks} masks took {spent.seconds:.2f} s"
             raise RequestFaultError(self._fault(slow))
 
-    def copy(self) -> "AnswerMatcher":
-        """Return another matcher at the same place; what either costs counts for both."""
-        other = AnswerMatcher(self._matcher.deep_copy(), self._spent)
+    def copy(self, spent: Spent | None = None) -> "AnswerMatcher":
+        """Return another matcher at the same place. spent: counts what it costs; by default what
+        either costs counts for both."""
+        other = AnswerMatcher(self._matcher.deep_copy(), spent or self._spent)
         other._tokens = self._tokens
         return other
 

@@ -8,7 +8,7 @@ from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from workers.engine import RequestFaultError
-from workers.grammar.answer_matcher import AnswerMatcher, DeadEndError
+from workers.grammar.answer_matcher import AnswerMatcher, Spent
 from workers.torch_engine.tree import ROOT, TokenTree
 
 MOST_FORMS = 32
@@ -28,6 +28,7 @@ class Constraint:
         self, matcher: LLMatcher, vocab: int, end: Collection[int], raw: Callable[[int], bytes]
     ) -> None:
         self._matcher = AnswerMatcher(matcher)
+        self._drafts = Spent()
         self._vocab = vocab
         self._end = frozenset(end)
         self._raw = raw
@@ -63,10 +64,11 @@ class Constraint:
     def masks(self, tree: TokenTree) -> NDArray[np.bool_]:
         """Whether each token may follow the root (row 0) and each node i (row i + 1): [n + 1,
         vocab]. Raises RequestFaultError if no token may follow the root, or if the grammar costs
-        too much.
+        too much there.
 
-        A token after which the grammar allows none is forbidden. Below a token that is forbidden,
-        or that ends the answer, nothing can be kept: those rows allow everything.
+        The row of a node that the grammar cannot go on from allows nothing, as does that of a node
+        reached after drafts have cost too much. Below these, and below a token that is forbidden or
+        ends the answer, nothing can be kept: those rows allow everything.
         """
         bits = llguidance.numpy.allocate_token_bitmask(len(tree) + 1, self._vocab)
         self._visit(self._matcher, tree, ROOT, bits)
@@ -112,18 +114,19 @@ class Constraint:
         self, matcher: AnswerMatcher, tree: TokenTree, node: int, bits: NDArray[np.int32]
     ) -> None:
         matcher.fill(bits, node + 1)
-        row, dead = bits[node + 1].view(np.uint32), None
+        row = bits[node + 1].view(np.uint32)
         for child in tree.children(node):
             token = tree.tokens[child]
             bit = np.uint32(1 << (token % 32))
             if not row[token // 32] & bit or token in self._end:
                 continue
-            below = matcher.copy()  # a matcher that has failed cannot be taken back
+            if self._drafts.too_much:
+                bits[child + 1] = 0
+                continue
+            # a matcher that has failed cannot be taken back; an answer pays for its own tokens only
+            below = matcher.copy(self._drafts)
             try:
                 below.advance([token])
                 self._visit(below, tree, child, bits)
-            except DeadEndError as error:
-                bits[child + 1], dead = -1, error
-                row[token // 32] &= ~bit
-        if dead is not None and not row.any():
-            raise dead
+            except RequestFaultError:
+                bits[child + 1] = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
 
 import torch
 
@@ -14,7 +13,6 @@ from workers.torch_engine.parts import Drafter, Proposal, Remembering, Resuming
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, TokenTree
 
-Said = TypeVar("Said")
 NEAR_ONE = 1e-2
 """How far a distribution's sum may be from 1, by rounding over a large vocabulary."""
 
@@ -26,9 +24,10 @@ class MalformedDraftError(ValueError):
 class DrafterGuard:
     """Call the drafters of an engine.
 
-    A failure is logged and counted, and the drafter forgets its sequences. A drafter that reads
-    only tokens may begin them again. Any other lacks hidden states, and no longer drafts for
-    these sequences. After several failures in a row a drafter is disabled for a while.
+    After a failure none of the sequences has a draft in this step. The drafter tries each of them
+    alone, and no longer drafts for those that it fails for. If it fails for all, it forgets them: a
+    drafter that reads only tokens may begin them again, any other lacks hidden states. Failures are
+    logged and counted. After several failed steps in a row a drafter is disabled for a while.
 
     vocab: of the target.
     """
@@ -47,43 +46,53 @@ class DrafterGuard:
         """Let a drafter fill the proposals, and return whether it drafted. They are empty where
         it fails or is disabled."""
         ready = [p for p in proposals if not self.is_off(drafter, p.sequence)]
-        if not ready:
+        if not ready or self.rests(drafter):
             return False
+        error = self.attempt(drafter, ready)
+        if error is None:
+            self.failures.drafted(self._name(drafter))
+            return True
+        for proposal in ready:
+            proposal.clear()
+        failed = self._failing_alone(drafter, ready)
+        if failed and len(failed) < len(ready):
+            for sequence, cause in failed:
+                self.blame(drafter, [sequence], cause, again=False)
+                self.failures.drafted(self._name(drafter))  # it does for the others
+        else:
+            everyone = [sequence for sequence, _ in failed]
+            self.blame(drafter, everyone, error, again=not drafter.captures)
+        return False
+
+    def attempt(self, drafter: Drafter, proposals: Sequence[Proposal]) -> Exception | None:
+        """Let a drafter fill proposals. Return why they cannot be used."""
         limits = [
             proposal.limit if proposal.sequence.prediction is None else proposal.sequence.draftable
-            for proposal in ready
+            for proposal in proposals
         ]
-
-        def fill() -> bool:
-            drafter.propose(ready)
-            _check(ready, limits, self._vocab)
-            return True
-
-        drafted = self.attempt(drafter, [p.sequence for p in ready], fill, otherwise=False)
-        if not drafted:
-            for proposal in ready:
-                proposal.clear()
-        return drafted
-
-    def attempt(
-        self,
-        drafter: Drafter,
-        sequences: Sequence[DecodeSequence],
-        call: Callable[[], Said],
-        *,
-        otherwise: Said,
-    ) -> Said:
-        """Return the result of a drafter's call for sequences; `otherwise` where it fails or is
-        disabled."""
-        if self.rests(drafter):
-            return otherwise
         try:
-            said = call()
+            drafter.propose(proposals)
+            _check(proposals, limits, self._vocab)
         except Exception as error:
-            self.blame(drafter, sequences, error, again=not drafter.captures)
-            return otherwise
-        self.failures.drafted(self._name(drafter))
-        return said
+            return error
+        return None
+
+    def _failing_alone(
+        self, drafter: Drafter, proposals: Sequence[Proposal]
+    ) -> list[tuple[DecodeSequence, Exception]]:
+        """Return the sequences that a drafter fails for alone, and why, after it failed for all
+        together.
+
+        These drafts are not used: whether a draft is dropped must not depend on what was drawn.
+        """
+        failed = list[tuple[DecodeSequence, Exception]]()
+        for one in proposals:
+            alone = Proposal(
+                sequence=one.sequence, plan=one.plan, limit=one.limit, others=one.others
+            )
+            if (cause := self.attempt(drafter, [alone])) is not None:
+                failed.append((one.sequence, cause))
+        return failed
 
     def rests(self, drafter: Drafter) -> bool:
         """Return whether a drafter is disabled in this step, and count the step."""

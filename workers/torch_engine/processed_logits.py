@@ -34,7 +34,8 @@ def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput
     """Return the output with each request's processing applied; the same object where none asks
     for any. Order: grammar and least tokens, bias, repetition, frequency and presence penalty.
 
-    Raises RequestFaultError where that leaves a row without a token that can be chosen.
+    Nodes that this leaves without a token that can be chosen are dead. Raises RequestFaultError
+    where it leaves a root so.
     """
     asking = [
         (proposal, processor)
@@ -52,7 +53,9 @@ def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput
         member.processor.forbid(member.proposal, member.proposal.sequence.tokens, own)
         member.processor.add_bias(own)
     _penalise([m for m in members if m.processor.penalises], logits)
-    if not bool(logits.amax(-1).isfinite().all()):
+    choosable: list[bool] = logits.amax(-1).isfinite().tolist()
+    dead = frozenset(row for row, able in zip(picked, choosable, strict=True) if not able)
+    if not dead.isdisjoint(proposal.row for proposal, _ in asking):
         raise RequestFaultError(
             "no token can be chosen after the request's own changes to the logits: leave out "
             "repetition_penalty, logit_bias, frequency_penalty, presence_penalty and min_tokens, "
@@ -60,7 +63,7 @@ def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput
         )
     processed = output.logits.clone()
     processed[rows] = logits
-    return replace(output, logits=processed, unprocessed=output.logits)
+    return replace(output, logits=processed, unprocessed=output.logits, dead=output.dead | dead)
 
 
 def _placed(asking: Sequence[tuple[Proposal, LogitProcessor]]) -> Iterator[_Rows]:

@@ -235,15 +235,13 @@ class Scheduler:
         cause = error.__cause__
         if isinstance(cause, RequestFaultError):
             log.warning("%s", cause)
-            for sequence in error.sequences:
-                self._end(sequence, "error", cause)
+            self._end(error.sequence, "error", cause)
             return
         log.error("%s", error, exc_info=error)
         nan = isinstance(cause, NotANumberError)
         self._spoilt += nan
-        self.healthy &= error.attributable and self._spoilt < SPOILT_STEPS
-        for sequence in error.sequences:
-            self._end(sequence, "error", error)
+        self.healthy &= self._spoilt < SPOILT_STEPS
+        self._end(error.sequence, "error", error)
         # A client may send requests that fail in a row, so only what fails without them counts.
         self._spoilt += self.healthy and not nan and not self.target.works()
         self.healthy &= self._spoilt < SPOILT_STEPS

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TypeVar
 
 from workers.engine import RequestFaultError
+from workers.torch_engine import dead_nodes
 from workers.torch_engine.drafters.jump_forward import force, forced
 from workers.torch_engine.logprobs import prompt_logprobs, token_logprobs
 from workers.torch_engine.method import Method
 from workers.torch_engine.parts import Proposal
-from workers.torch_engine.processed_logits import process
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
+
+log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 NOT_NUMBERS = "the target's logits are NaN or infinite"
@@ -27,18 +31,12 @@ class NotANumberError(ArithmeticError):
 
 
 class StepError(RuntimeError):
-    """A step failed for these sequences; the rest of the batch went on.
+    """A step failed for a sequence; the rest of the batch went on."""
 
-    attributable: whether the failure is known to be theirs, and not the engine's.
-    """
-
-    def __init__(
-        self, sequences: Sequence[DecodeSequence], cause: Exception, *, attributable: bool
-    ) -> None:
+    def __init__(self, sequence: DecodeSequence, cause: Exception) -> None:
         super().__init__(f"decode step: {type(cause).__name__}: {cause}")
         self.__cause__ = cause
-        self.sequences = list(sequences)
-        self.attributable = attributable
+        self.sequence = sequence
 
 
 def step(
@@ -49,36 +47,90 @@ def step(
     A sequence that has emitted nothing yet drafts nothing: reading (the rest of) its prompt emits
     its first token. Failures are returned, with the sequences they hit; the others have moved on.
     """
-    errors: list[StepError] = []
     ordered = sorted(batch, key=lambda s: s.lease.row)
     proposals = [_blank(s, methods[s.method], len(batch)) for s in ordered]
     _draft(proposals, methods)
+    together = Counter(sequence.method for sequence in batch)
+    for sequence in ordered:
+        if sequence.output_tokens:
+            sequence.tally.count_step(together)
+    return _decode(proposals, target, methods)
+
+
+def _decode(
+    proposals: list[Proposal], target: Target, methods: Mapping[str, Method]
+) -> list[StepError]:
+    """Verify and emit. If the forward fails, each sequence gets one of its own."""
     clock = time.perf_counter()
     try:
         output = _forward(proposals, target)
     except Exception as error:
-        alone = len(proposals) == 1
-        return [*errors, StepError([p.sequence for p in proposals], error, attributable=alone)]
-    proposals = _numbers(proposals, output, errors)
-    verified = _verify(proposals, output, methods, errors)
+        return _decode_each(proposals, error, target, methods)
+    spoilt = _spoilt(proposals, output)
+    numbers = [proposal for proposal in proposals if proposal not in spoilt]
+    errors = list[StepError]()
+    verified = _verify(numbers, output, methods, errors)
     # the forward has ended only now that the choice of tokens has read its results
     seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
-    widths = [output.pending[p.sequence.id] + len(p) for p in proposals]
-    context = sum(len(p.sequence.tokens) for p in proposals)
-    decoding = all(p.sequence.output_tokens for p in proposals)
-    _book(proposals, "verify_seconds", forward)
-    _book(proposals, "sample_seconds", max(0.0, seconds - forward))
-    together = Counter(sequence.method for sequence in batch)
+    widths = [output.pending[p.sequence.id] + len(p) for p in numbers]
+    context = sum(len(p.sequence.tokens) for p in numbers)
+    decoding = all(p.sequence.output_tokens for p in numbers)
+    _book(numbers, "verify_seconds", forward)
+    _book(numbers, "sample_seconds", max(0.0, seconds - forward))
     for proposal, path in verified:
-        try:
-            sequence, decodes = proposal.sequence, proposal.sequence.output_tokens > 0
-            _settle(proposal, path, output, target, methods[sequence.method])
-            if decodes:
-                sequence.tally.count_step(together)
-        except Exception as error:
-            errors.append(StepError([proposal.sequence], error, attributable=True))
-    if decoding and not errors:
+        errors += _settle(proposal, path, output, target, methods)
+    if decoding and not errors and not spoilt:
         target.costs.step.saw(widths, context, time.perf_counter() - clock)
+    for proposal in spoilt:
+        errors += _decode_shallower(proposal, target, methods)
+    return errors
+
+
+def _decode_each(
+    proposals: list[Proposal], cause: Exception, target: Target, methods: Mapping[str, Method]
+) -> list[StepError]:
+    """Decode each sequence alone after a forward failed, and then without its draft."""
+    if len(proposals) > 1:
+        log.error("a forward of %d sequences failed", len(proposals), exc_info=cause)
+        return [error for p in proposals for error in _decode([p], target, methods)]
+    [alone] = proposals
+    if not len(alone):
+        return [StepError(alone.sequence, cause)]
+    alone.keep([])
+    errors = _decode(proposals, target, methods)
+    if not errors:
+        guard = methods[alone.sequence.method].guard
+        guard.blame(alone.plan.drafter, [alone.sequence], cause, again=False)
+    return errors
+
+
+def _decode_shallower(
+    proposal: Proposal, target: Target, methods: Mapping[str, Method]
+) -> list[StepError]:
+    """Decode a sequence whose logits are not numbers without the deepest levels of its draft.
+
+    A NaN spreads over the whole row, since masked keys meet a weight of 0. The level that spoils
+    the rows above it stays in the tree unread, as dead nodes.
+    """
+    sequence, errors = proposal.sequence, list[StepError]()
+    try:
+        proposal.keep(sorted(range(len(proposal)), key=lambda node: proposal.depths[node]))
+        for depth in reversed(range(proposal.drafted_levels)):
+            target.pool.clear(sequence.lease)
+            read = copy(proposal)
+            read.keep([node for node, at in enumerate(proposal.depths) if at < depth])
+            output = _forward([read], target)
+            if not _spoilt([read], output):
+                proposal.keep([node for node, at in enumerate(proposal.depths) if at <= depth])
+                proposal.row = read.row
+                output.add_dead(len(proposal) - len(read))
+                break
+        else:
+            raise NotANumberError(NOT_NUMBERS)
+    except Exception as error:
+        return [StepError(sequence, error)]
+    for verified, path in _verify([proposal], output, methods, errors):
+        errors += _settle(verified, path, output, target, methods)
     return errors
 
 
@@ -99,23 +151,32 @@ def read_chunk(
             plan.drafter, sequence, lambda: plan.drafter.commit(proposal, path, output)
         )
     except Exception as error:
-        return [StepError([sequence], error, attributable=True)]
+        return [StepError(sequence, error)]
     return []
 
 
 def _settle(
-    proposal: Proposal, path: Path, output: TargetOutput, target: Target, method: Method
-) -> None:
+    proposal: Proposal,
+    path: Path,
+    output: TargetOutput,
+    target: Target,
+    methods: Mapping[str, Method],
+) -> list[StepError]:
     """Move every part with state on to the path, then emit its tokens."""
-    sequence, plan, guard = proposal.sequence, proposal.plan, method.guard
-    sequence.read_prompt(prompt_logprobs(proposal, output))
-    target.commit(proposal, path, output)
-    for learn in (
-        lambda: plan.drafter.commit(proposal, path, output),
-        lambda: plan.stop.observe(proposal, path),
-    ):
-        guard.tell(plan.drafter, sequence, learn)
-    sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
+    sequence, plan = proposal.sequence, proposal.plan
+    guard = methods[sequence.method].guard
+    try:
+        sequence.read_prompt(prompt_logprobs(proposal, output))
+        target.commit(proposal, path, output)
+        for learn in (
+            lambda: plan.drafter.commit(proposal, path, output),
+            lambda: plan.stop.observe(proposal, path),
+        ):
+            guard.tell(plan.drafter, sequence, learn)
+        sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
+    except Exception as error:
+        return [StepError(sequence, error)]
+    return []
 
 
 def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
@@ -158,23 +219,14 @@ def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
     return output
 
 
-def _numbers(
-    proposals: list[Proposal], output: TargetOutput, errors: list[StepError]
-) -> list[Proposal]:
-    """Return the proposals whose logits are numbers; add the others to the errors."""
+def _spoilt(proposals: Sequence[Proposal], output: TargetOutput) -> list[Proposal]:
+    """Return the proposals whose logits are not numbers."""
     sequences = [proposal.sequence for proposal in proposals]
     greedy = any(s.sampling.temperature == 0.0 and s.processor is None for s in sequences)
     spoilt = output.read(best=greedy)
     if not any(spoilt):
-        return proposals
-    alive = list[Proposal]()
-    for proposal in proposals:
-        if any(spoilt[proposal.row : proposal.row + len(proposal) + 1]):
-            cause = NotANumberError(NOT_NUMBERS)
-            errors.append(StepError([proposal.sequence], cause, attributable=True))
-        else:
-            alive.append(proposal)
-    return alive
+        return []
+    return [p for p in proposals if any(spoilt[p.row : p.row + len(p) + 1])]
 
 
 def _verify(
@@ -189,7 +241,7 @@ def _verify(
     for members in _grouped(proposals, lambda p: id(methods[p.sequence.method].verifier)):
         verifier = methods[members[0].sequence.method].verifier
         try:
-            paths = verifier.verify(members, process(members, output))
+            paths = dead_nodes.verify(verifier, members, output)
             verified.extend(zip(members, paths, strict=True))
         except Exception as error:
             if len(members) > 1:
@@ -198,7 +250,7 @@ def _verify(
                 continue
             [alone] = members
             if not len(alone) or isinstance(error, RequestFaultError):
-                errors.append(StepError([alone.sequence], error, attributable=True))
+                errors.append(StepError(alone.sequence, error))
                 continue
             alone.keep([])
             if undrafted := _verify(members, output, methods, errors):

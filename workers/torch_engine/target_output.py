@@ -14,6 +14,7 @@ class TargetOutput:
 
     Verifiers decide on `logits`, which requests may have biased, penalised or masked; `raw` are
     the target's own.
+    dead: rows after which no token can be chosen; what `logits` hold there means nothing.
     hidden: captured states [tokens, hidden] of all tokens of the forward; `starts` gives each
     sequence's first token there, by sequence id, `pending` how many committed tokens precede its
     tree.
@@ -24,6 +25,7 @@ class TargetOutput:
     starts: dict[int, int]
     pending: dict[int, int]
     unprocessed: Tensor | None = None
+    dead: frozenset[int] = frozenset()
     _best: list[int] | None = field(default=None, init=False)
 
     @property
@@ -44,6 +46,12 @@ class TargetOutput:
             return list[bool](spoilt.tolist())
         self._best, flags = torch.stack((self.logits.argmax(-1), spoilt.long())).tolist()
         return list(map(bool, flags))
+
+    def add_dead(self, count: int) -> None:
+        """Add dead rows at the end."""
+        first, vocab = self.logits.shape
+        self.logits = torch.cat((self.logits, self.logits.new_zeros(count, vocab)))
+        self.dead, self._best = frozenset(range(first, first + count)), None
 
     @property
     def best(self) -> list[int]:

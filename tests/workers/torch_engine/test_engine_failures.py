@@ -151,3 +151,50 @@ async def test_what_was_no_number_is_not_left_to_those_who_come_later(
         assert answer.tokens == reference(byte_bundle, prompt, 10)
     for pool in (engine._target.pool, *(d.pool for d in _drafters(engine) if hasattr(d, "pool"))):
         assert not pool.data.isnan().any()
+
+
+def test_a_forward_that_fails_for_all_is_tried_for_each_alone(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of three sequences fails alone too, with its draft and without it."""
+    rig = make_rig(byte_bundle, ["ngram", "eagle3"])
+    prompts = [[1, 2] * 6, [3, 1, 4, 1, 5, 3, 1, 4], [5, 6] * 4]
+    methods = ["ngram", "eagle3", "ngram"]
+    asked = zip(methods, prompts, strict=True)
+    running = [rig.submit(method, prompt, max_tokens=30) for method, prompt in asked]
+    for _ in range(4):
+        rig.round()
+    target, own, broken = rig.engine._target, rig.engine._target.forward, running[2]
+
+    def forward(proposals: list, captures: object) -> object:
+        if any(p.sequence is broken for p in proposals):
+            raise RuntimeError("broken on purpose")
+        return own(proposals, captures)
+
+    monkeypatch.setattr(target, "forward", forward)
+    first, second, bad = rig.finish(*running)
+    assert "broken on purpose" in bad.error
+    assert not bad.request_fault
+    for answer, prompt in zip((first, second), prompts, strict=False):
+        assert answer.tokens == reference(byte_bundle, prompt, 30)
+    assert rig.scheduler.healthy
+    assert rig.engine.load().drafter_failures == {}
+
+
+def test_a_draft_that_no_forward_takes_is_dropped(
+    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(byte_bundle, ["ngram"])
+    prompt = [1, 2] * 20
+    [sequence] = [rig.submit("ngram", prompt, max_tokens=30, predicted=[9, 9, 9, 9])]
+    target, own = rig.engine._target, rig.engine._target.forward
+
+    def forward(proposals: list, captures: object) -> object:
+        if any(len(p) for p in proposals):
+            raise RuntimeError("broken on purpose")
+        return own(proposals, captures)
+
+    monkeypatch.setattr(target, "forward", forward)
+    [answer] = rig.finish(sequence)
+    assert answer.tokens == reference(byte_bundle, prompt, 30)
+    assert rig.engine.load().drafter_failures == {"ngram": 1}

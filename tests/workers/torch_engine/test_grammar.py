@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from schemas import Grammar, SamplingParams
 from workers.bundle import Bundle
 from workers.engine import EngineRefusedError, RequestFaultError
+from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
 from workers.torch_engine.constraint import Constraint
 from workers.torch_engine.tree import ROOT, TokenTree
@@ -207,7 +208,7 @@ async def test_requests_do_not_wait_for_anothers_grammar(
     assert valid(DATE, (await waiting).text)
 
 
-def test_a_draft_that_leads_nowhere_is_forbidden_and_ends_nobodys_answer() -> None:
+def test_a_draft_that_leads_nowhere_changes_no_other_mask() -> None:
     """`x` may begin an answer and nothing may follow it: the mask before it cannot know."""
     grammar = Grammar(kind="lark", text='start: "x" T | "y"\nT: /a/ & /b/')
     ids = {c: TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "xya"}
@@ -215,16 +216,38 @@ def test_a_draft_that_leads_nowhere_is_forbidden_and_ends_nobodys_answer() -> No
     first = tree.add(ids["x"], ROOT)
     tree.add(ids["a"], first)
     tree.add(ids["y"], ROOT)
-    assert started(grammar).masks(TokenTree())[0, ids["x"]]
     masks = started(grammar).masks(tree)
-    assert not masks[0, ids["x"]]
-    assert masks[0, ids["y"]]
+    assert np.array_equal(masks[0], started(grammar).masks(TokenTree())[0])
+    assert masks[0, ids["x"]]
+    assert not masks[1].any()
     assert masks[3, TOKENIZER.eos_token_id]
-
-
-def test_where_every_draft_leads_nowhere_the_answer_ends() -> None:
-    grammar = Grammar(kind="lark", text='start: "x" T\nT: /a/ & /b/')
-    tree = TokenTree()
-    tree.add(TOKENIZER.encode("x", add_special_tokens=False)[0], ROOT)
+    constraint = started(grammar)
+    constraint.advance([ids["x"]])
     with pytest.raises(RequestFaultError, match="no token may follow"):
-        started(grammar).masks(tree)
+        constraint.masks(TokenTree())
+
+
+def test_an_answer_does_not_pay_for_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks of draft nodes take 5 s each: after the first no other is computed, and the answer
+    goes on through the same tokens."""
+    constraint, costly = started(Grammar(kind="regex", text="(ab){4}")), 0
+    own = AnswerMatcher.fill
+
+    def fill(matcher: AnswerMatcher, bits: Any, row: int) -> None:
+        nonlocal costly
+        if row:
+            costly += 1
+            matcher._spent.seconds += 5.0
+        own(matcher, bits, row)
+
+    monkeypatch.setattr(AnswerMatcher, "fill", fill)
+    a, b = (TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "ab")
+    for _ in range(4):
+        tree = TokenTree()
+        tree.add(b, tree.add(a, ROOT))
+        masks = constraint.masks(tree)
+        assert masks[0, a]
+        assert not masks[1].any()
+        constraint.advance([a, b])
+    assert costly == 1
+    assert constraint.masks(TokenTree())[0, TOKENIZER.eos_token_id]

@@ -35,6 +35,29 @@ def test_every_method_says_what_plain_decoding_in_int8_says(tiny_bundle):
     assert sum(answer.stats.accepted_tokens for answer in mixed) > 0
 
 
+def test_a_sequence_that_is_no_number_ends_alone(tiny_bundle):
+    spoilt = 77  # its embedding is NaN
+
+    async def answers():
+        engine = load_engine(["naive", "draft_verify"], tiny_bundle, CONFIG)
+        try:
+            alone = [await decode(engine, "naive", p, max_tokens=20) for p in PROMPTS[:2]]
+            with torch.inference_mode():
+                engine._target.model.embedding[spoilt] = torch.nan
+            asked = zip(
+                ["naive", "draft_verify", "naive"], [*PROMPTS[:2], [5, spoilt]], strict=True
+            )
+            mixed = await asyncio.gather(*(decode(engine, m, p, max_tokens=20) for m, p in asked))
+            return alone, mixed, engine.load().healthy
+        finally:
+            engine.close()
+
+    alone, [*good, bad], healthy = asyncio.run(answers())
+    assert [answer.tokens for answer in good] == [answer.tokens for answer in alone]
+    assert "logits are NaN" in bad.error
+    assert healthy
+
+
 def test_its_logits_are_near_those_of_the_weights(tiny_bundle):
     folder, cpu = tiny_bundle.part("target"), torch.device("cpu")
     logits = []

@@ -276,7 +276,7 @@ def sibling_masks_hold(module: Any) -> bool:
 
 def test_branches_of_a_grammar_that_share_a_matcher(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sibling_masks_hold(constraint)
-    made = mutated(monkeypatch, constraint, "below = matcher.copy()", "below = matcher")
+    made = mutated(monkeypatch, constraint, "below = matcher.copy(self._drafts)", "below = matcher")
     with pytest.raises((RuntimeError, AssertionError)):
         assert sibling_masks_hold(made)
 

@@ -87,6 +87,8 @@ class DraftModel:
             if sequence.lease not in self._rows:
                 self._rows.acquire(sequence.lease)
             lease = self._rows[sequence.lease]
+            # the last token is read again where the step has drafted before, and failed
+            lease.length = min(lease.length, len(sequence.tokens) - 1)
             missing = sequence.tokens[lease.length : -1]
             if len(missing) >= CATCH_UP:
                 read = missing[:budget]

@@ -28,11 +28,18 @@ from workers.torch_engine.tree import Path
 @dataclass(slots=True)
 class _State:
     """A sequence's head and row, with `lease.length` pairs read, and the captured states of the
-    tokens after them [n, captures * hidden]."""
+    tokens after them [n, captures * hidden]. before: both as they were before the step's draft."""
 
     head: FeatureHead
     lease: Lease
     unread: list[Tensor] = field(default_factory=list)
+    before: tuple[int, list[Tensor]] | None = None
+
+    def begin(self) -> None:
+        """Begin the step's draft, or begin it again after a failure."""
+        if self.before is None:
+            self.before = self.lease.length, self.unread
+        self.lease.length, self.unread = self.before[0], [*self.before[1]]
 
     def take(self) -> Tensor:
         """Return the unread states and forget them."""
@@ -97,6 +104,7 @@ class FeatureDrafter:
         """Grow each tree by levels until its limit, its stop or an empty frontier."""
         proposals = [p for p in proposals if p.sequence.id in self._states]
         for proposal in proposals:
+            self._states[proposal.sequence.id].begin()
             self._catch_up(proposal.sequence)
         ordered = sorted(proposals, key=lambda p: self._states[p.sequence.id].lease.row)
         heads = [self._states[p.sequence.id].head for p in ordered]
@@ -124,6 +132,7 @@ class FeatureDrafter:
             picked = [*range(start, tree), *(tree + node for node in path.nodes)]
             rows = indices(picked, self.pool.data.device)
         state = self._states[sequence.id]
+        state.before = None
         states = [output.hidden[capture][rows] for capture in state.head.captures]
         # a copy even of one capture: a view would keep the whole batch's states alive
         state.unread.append(torch.cat(states, -1))

@@ -107,6 +107,10 @@ class KvPool:
             self._leases[lease.row] = last
             self._move(last, lease.row)
 
+    def clear(self, lease: Lease) -> None:
+        """Zero a row's slots after its committed tokens, which may hold NaN."""
+        self.data[:, lease.row, :, lease.length :] = 0.0
+
     def keep(self, lease: Lease) -> None:
         """Keep a row that is no longer in use, until `drop` or `take_back`."""
         saved = self.data[:, lease.row, :, : lease.length].clone()

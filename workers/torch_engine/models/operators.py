@@ -137,7 +137,8 @@ def int8_projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
     Weights are rounded to multiples of their output channel's largest weight over INT8_LEVELS.
     FBGEMM rounds inputs to 8 bits of the range over all rows. Each row is first scaled to [-1, 1]
     by its own largest value, and two inputs of 1 and -1 with weights of 0 fix the range, so that a
-    row's result does not depend on its batch.
+    row's result does not depend on its batch. NaN has no place in a range: a row with NaN or
+    infinity is computed from zeros and multiplied by its largest value, which makes it NaN.
     """
     scale = weight.float().abs().amax(1).clamp_min(TINY) / INT8_LEVELS
     with warnings.catch_warnings():
@@ -152,7 +153,8 @@ def int8_projection(weight: Tensor, bias: Tensor | None = None) -> Operator:
 
     def project(x: Tensor) -> Tensor:
         largest = x.abs().amax(-1, keepdim=True).clamp_min(TINY)
-        given = torch.cat((x / largest, ends.expand(len(x), 2)), -1)
+        scaled = (x / largest).nan_to_num_()
+        given = torch.cat((scaled, ends.expand(len(x), 2)), -1)
         product: Tensor = multiply(given, packed).mul_(largest)
         return product if bias is None else product.add_(bias)
 

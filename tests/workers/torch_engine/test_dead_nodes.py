@@ -1,0 +1,195 @@
+"""Drafts after which nothing can be chosen: answers are those of plain decoding, and end where it
+ends."""
+
+import random
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import table_world as world
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sampling_reference import Answer, chances, p_value
+from torch import Tensor
+
+from schemas import DecodeRequest, SamplingParams
+from workers.engine import RequestFaultError
+from workers.torch_engine import dead_nodes
+from workers.torch_engine.logit_processor import make_logit_processor
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.tree import ROOT
+from workers.torch_engine.verifiers.block import Block
+from workers.torch_engine.verifiers.greedy import Greedy
+from workers.torch_engine.verifiers.multi_step import MultiStep
+from workers.torch_engine.verifiers.one_hot import OneHot
+from workers.torch_engine.verifiers.rejection import Rejection
+from workers.torch_engine.verifiers.traversal import Traversal
+
+DEAD = 3
+"""A token that the grammar allows, and nothing after it."""
+NO_MORE = 0
+"""Fills up answers that end there."""
+
+PAIRS = [
+    (Rejection, world.sampled),
+    (Rejection, world.mixed),
+    (Block, world.sampled),
+    (Greedy, world.top_two),
+    (OneHot, world.top_two),
+    (OneHot, world.siblings),
+    (MultiStep, world.with_replacement),
+    (MultiStep, world.two_drafters),
+    (MultiStep, world.grown("static", widths=(3, 2, 1), sample=True)),
+    (Traversal, world.sampled),
+    (Traversal, world.with_replacement),
+    (Traversal, world.grown("static", widths=(3, 2, 1), sample=True)),
+]
+FAST = (world.sampled, world.top_two)
+SAMPLED = SamplingParams(temperature=1.0)
+NAMES = [f"{verifier.__name__} {draft.__name__}" for verifier, draft in PAIRS]
+
+
+class DeadEnds:
+    """A grammar by hand: nothing follows DEAD. Stands where a request's Constraint does."""
+
+    def advance(self, tokens: Any) -> None: ...
+
+    def masks(self, proposal: Proposal) -> NDArray[np.bool_]:
+        mask = np.ones((len(proposal) + 1, world.VOCAB), dtype=np.bool_)
+        mask[1:][[token == DEAD for token in proposal.tokens]] = False
+        return mask
+
+
+def said(number: int, sampling: SamplingParams) -> world.Said:
+    asked = DecodeRequest(
+        request_id=str(number),
+        method="any",
+        prompt_token_ids=tuple(world.PROMPT),
+        sampling=sampling,
+    )
+    constraint: Any = DeadEnds()
+    processor = make_logit_processor(asked, constraint)
+    return world.Said(number, sampling, processor, random.Random(number))
+
+
+def answers(verifier: type, draft: world.Drafting, wishes: list[SamplingParams]) -> list[Answer]:
+    """The first tokens of an answer for each request, all decoded in one batch."""
+    made = world.build(verifier)
+    everyone = active = [said(number, wish) for number, wish in enumerate(wishes)]
+    begun = len(world.PROMPT)
+    while active:
+        proposals = [Proposal(sequence=s, plan=None, limit=world.LEVELS) for s in active]  # type: ignore[arg-type]
+        draft(proposals)
+        paths = dead_nodes.verify(made, proposals, world._target(proposals))
+        for proposal, path in zip(proposals, paths, strict=True):
+            emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
+            assert DEAD not in emitted[:-1], "nothing follows it"
+            proposal.sequence.tokens += emitted
+        active = [
+            s for s in active if s.tokens[-1] != DEAD and len(s.tokens) < begun + world.TOKENS
+        ]
+    ends = [*[NO_MORE] * world.TOKENS]
+    return [tuple([*s.tokens[begun:], *ends][: world.TOKENS]) for s in everyone]
+
+
+def next_logits(context: list[int]) -> Tensor:
+    """The target's, and after DEAD nothing but what fills up."""
+    if DEAD in context[len(world.PROMPT) :]:
+        return torch.full((world.VOCAB,), -torch.inf).index_fill(0, torch.tensor(NO_MORE), 0.0)
+    return world.TARGET[*context[-2:]]
+
+
+@cache
+def exact() -> dict[Answer, float]:
+    return chances(next_logits, world.PROMPT, world.TOKENS, world.VOCAB, SAMPLED)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "draft"),
+    [
+        pytest.param(*pair, id=name, marks=[] if draft in FAST else pytest.mark.slow)
+        for pair, name in zip(PAIRS, NAMES, strict=True)
+        for draft in pair[1:]
+    ],
+)
+def test_the_answers_distribution_is_plain_decodings(verifier: type, draft: Any) -> None:
+    found = answers(verifier, draft, [SAMPLED] * 2000)
+    assert sum(answer.count(DEAD) for answer in found) > 100
+    assert p_value(Counter(found), exact()) > 1e-3
+
+
+@pytest.mark.parametrize(("verifier", "draft"), PAIRS, ids=NAMES)
+def test_tokens_that_the_target_chooses_are_plain_decodings(verifier: type, draft: Any) -> None:
+    wishes = [
+        SamplingParams(temperature=temperature, seed=seed, logit_bias={DEAD: bias})
+        for seed in range(30)
+        for temperature in (0.0, 1.0)
+        for bias in (0.0, 1.5)
+    ]
+    assert answers(verifier, draft, wishes) == answers(verifier, world.nothing, wishes)
+
+
+class Rows:
+    """A grammar by hand that allows given tokens after each node, and at the root."""
+
+    def __init__(self, allowed: list[set[int]]) -> None:
+        self._rows = np.array([[token in own for token in range(world.VOCAB)] for own in allowed])
+
+    def advance(self, tokens: Any) -> None: ...
+
+    def masks(self, _: Proposal) -> NDArray[np.bool_]:
+        return self._rows
+
+
+SETS = st.sets(st.integers(0, world.VOCAB - 1), max_size=3)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(0, world.VOCAB - 1), st.integers(-1, 8), SETS), max_size=9),
+    SETS,
+    st.sampled_from([OneHot, Greedy, MultiStep, Traversal]),
+    st.sampled_from([0.0, 1.0]),
+)
+def test_paths_end_where_nothing_can_be_chosen(
+    nodes: list[tuple[int, int, set[int]]], first: set[int], verifier: type, temperature: float
+) -> None:
+    """Any tree, any grammar: emitted tokens are allowed where they stand, and nothing follows a
+    node that allows nothing."""
+    wish = SamplingParams(temperature=temperature)
+    one = said(0, wish)
+    proposal = Proposal(sequence=one, plan=None, limit=9)  # type: ignore[arg-type]
+    allowed = [first]
+    for token, parent, follows in nodes:
+        under = min(parent, len(proposal) - 1)
+        if all(proposal.tokens[child] != token for child in proposal.children(under)):
+            proposal.add(token, under)
+            allowed.append(follows)
+    one.processor._constraint = Rows(allowed)  # type: ignore[union-attr, assignment]
+    output, before = world._target([proposal]), list(proposal.parents)
+    if not first:
+        with pytest.raises(RequestFaultError, match="no token can be chosen"):
+            dead_nodes.verify(world.build(verifier), [proposal], output)
+        return
+    [path] = dead_nodes.verify(world.build(verifier), [proposal], output)
+    assert proposal.parents == before
+    at = ROOT
+    for node in path.nodes:
+        assert proposal.parents[node] == at
+        assert proposal.tokens[node] in allowed[at + 1]
+        assert allowed[node + 1]
+        at = node
+    assert path.bonus in allowed[at + 1]
+    if temperature == 0.0:  # as far as it goes, the target's best allowed token
+        for node, token in zip(
+            (ROOT, *path.nodes),
+            [*map(proposal.tokens.__getitem__, path.nodes), path.bonus],
+            strict=True,
+        ):
+            row = output.logits[proposal.row + 1 + node].clone()
+            row[[t for t in range(world.VOCAB) if t not in allowed[node + 1]]] = -torch.inf
+            assert token == int(row.argmax())
