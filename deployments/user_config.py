@@ -1,9 +1,13 @@
-"""A deployment that shows in Ray Serve's status whether the ingress took its `user_config`.
+"""A deployment that tells ingresses of changed `args`, and shows whether they took a `user_config`.
 
-Serve has no other place for it: a `reconfigure` that raises ends its replica (Ray 2.60).
+Serve's status has no other place for it: a `reconfigure` that raises ends its replica (Ray 2.60).
+Changed `args` come as this deployment's own `user_config`, since a Serve configuration may replace
+the ingress's.
 """
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from ray import serve
 from ray.exceptions import RayError
@@ -16,12 +20,18 @@ ASKING_SECONDS = 2.0
 
 
 class UserConfig:
-    """Be unhealthy while the application's ingress refuses the last `user_config`."""
+    """Tell the application's ingresses of `args`, and be unhealthy while one of them refuses the
+    last `user_config`."""
 
     def __init__(self, ingress: str) -> None:
         self._application = serve.get_replica_context().app_name
         self._ingress = serve.get_deployment_handle(ingress, self._application)
         self._started = False
+        self._args: Mapping[str, Any] = {}
+
+    async def reconfigure(self, args: Mapping[str, Any]) -> None:
+        """Take the application's `args`; ingresses are told with every check of the health."""
+        self._args = args
 
     async def check_health(self) -> None:
         """Raise ConfigError with the ingress's reason; while the replica starts, wait instead."""
@@ -41,8 +51,8 @@ class UserConfig:
 
     async def _refused(self) -> str | None:
         try:
-            return await asyncio.wait_for(
-                self._ingress.refused_settings.remote(), timeout=ASKING_SECONDS
-            )
+            told = self._ingress.broadcast("follow", self._args)
+            answers = await told.results_async(timeout_s=ASKING_SECONDS, return_exceptions=True)
         except (TimeoutError, RayError, RayServeException):
-            return None  # no ingress is there: others show that
+            return None  # an ingress is not there: others show that
+        return next((said for said in answers if isinstance(said, str)), None)

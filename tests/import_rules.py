@@ -87,12 +87,16 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "traces": set(),
         "artifacts": set(),
         "configuration": set(),
+        "rollout": {"configuration"},
         "user_config": {"configuration"},
         "guard": {"errors", "metrics", "traces"},
         "actors": set(),
         "loads": {"actors", "logs"},
-        "learning": {"errors", "logs", "metrics", "artifacts", "actors", "loads"},
-        "drafters": {"errors", "logs", "metrics", "artifacts", "actors", "loads", "learning"},
+        "learning": {"errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"},
+        "drafters": {
+            *("errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"),
+            "learning",
+        },
         "request": {"errors", "metrics", "traces", "artifacts"},
         "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
         "replica": {

@@ -15,9 +15,8 @@ from ray import serve
 from ray.serve.schema import ReplicaRank
 
 from deployments import traces
-from deployments.actors import ActorAwayError, ActorLine, forever
+from deployments.actors import FEEDBACK, ActorAwayError, ActorLine, forever, running_actors
 from deployments.artifacts import method_specs, served_table
-from deployments.learning.actor import feedback_actor
 from deployments.loads.board import MOST_INTERVALS, load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
@@ -172,28 +171,24 @@ class MethodReplica:
         text, prose = self._encoded(TEXT), self._encoded(PROSE)
         batch = self._config.engine.max_batch
         answers = await measure(self._engine, text, prose, batch, self._measured)
-        actor = self._line(feedback_actor)
-        while not await self._told(actor, answers):
-            await asyncio.sleep(actor.pause(_TELL_AGAIN_SECONDS))
+        while not await self._told(answers):
+            await asyncio.sleep(_TELL_AGAIN_SECONDS)
 
     def _encoded(self, text: str) -> list[int]:
         room = max(1, self._config.engine.max_context - TOKENS)
         return load_bundle(self._config.bundle).backend_tokenizer().encode(text).ids[:room]
 
-    async def _told(self, actor: ActorLine[Any], answers: Sequence[DecodeStats]) -> bool:
-        """Return whether the feedback actor has learned from the warm-up's answers and stored
+    async def _told(self, answers: Sequence[DecodeStats]) -> bool:
+        """Return whether a feedback actor has learned from the warm-up's answers and stored
         that."""
         try:
-            learned: bool = await actor.ask(
-                lambda remote: remote.warmed_up.remote(self._replica, answers), _TIMEOUT_SECONDS
-            )
-        except ActorAwayError as error:
-            logger.warning("step times not delivered: %s", error)
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                actors = await asyncio.to_thread(running_actors, FEEDBACK, self._application)
+                told = [actor.warmed_up.remote(self._replica, answers) for actor in actors]
+                return True in await asyncio.gather(*told, return_exceptions=True)
+        except Exception as error:  # Ray raises many kinds, and the next call may do better
+            logger.warning("step times not delivered: %r", error)
             return False
-        return learned
-
-    def _line(self, connect: Callable[[str, AppConfig], Any]) -> ActorLine[Any]:
-        return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
 
     def _load(self) -> LoadReport:
         seen = {"answers": self._heads.answers, "heads": self._heads.counts}
@@ -211,7 +206,9 @@ class MethodReplica:
         await forever(follow, lambda _: FOLLOW_SECONDS)
 
     async def _report_forever(self) -> None:
-        board, seconds = self._line(load_board), self._config.feedback.load_report_seconds
+        seconds = self._config.feedback.load_report_seconds
+        connect = partial(asyncio.to_thread, load_board, self._application, self._config)
+        board = ActorLine[Any](connect)
 
         def pause(spent: float) -> float:
             return max(0.0, board.pause(seconds, MOST_INTERVALS * seconds) - spent)
