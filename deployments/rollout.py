@@ -114,8 +114,9 @@ def _named(method: MethodDeployment) -> MethodDeployment:
     return MethodDeployment(name=method.name, spec=method.spec)
 
 
-def _placed(method: MethodDeployment) -> dict[str, float]:
-    return {"num_cpus": method.num_cpus, "num_gpus": method.num_gpus}
+def _placed(method: MethodDeployment) -> dict[str, Any]:
+    names = ("num_cpus", "num_gpus", "accelerator_type")
+    return {name: getattr(method, name) for name in names}
 
 
 def _without(settings: Any, names: Collection[str]) -> Any:

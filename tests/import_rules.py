@@ -88,7 +88,8 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "artifacts": set(),
         "configuration": set(),
         "rollout": {"configuration"},
-        "user_config": {"configuration"},
+        "making_room": set(),
+        "user_config": {"configuration", "making_room"},
         "guard": {"errors", "metrics", "traces"},
         "actors": set(),
         "loads": {"actors", "logs"},
@@ -101,7 +102,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
         "replica": {
             *("errors", "metrics", "traces", "artifacts", "request"),
-            *("logs", "actors", "loads", "learning", "drafters"),
+            *("logs", "actors", "loads", "learning", "drafters", "configuration", "rollout"),
         },
     },
     "training": {"corpus": set()},

@@ -1,52 +1,21 @@
 """`args` that change while clients ask: nobody notices."""
 
-import threading
-import time
-
+import httpx
 import pytest
+import ray
 from ray import serve
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 from running_service import CALL_SECONDS, HTTP, START_SECONDS, until
 from served import service_config
-from test_app import changed
+from steady_clients import Clients
+
+from schemas import AppConfig
 
 NAME = "changing"
 METHODS = ("naive", "ngram")
-
-
-class Clients:
-    """Ask again and again until the end of the block, one client for each way to ask."""
-
-    def __init__(self, url):
-        self.failed, self.seconds = [], []
-        self._url, self._over = f"{url}/v1/chat/completions", threading.Event()
-        ways = [{}, {"stream": True}, {"model": "tiny:naive"}, {"model": "tiny:ngram"}]
-        self._threads = [threading.Thread(target=self._ask, args=(way,)) for way in ways]
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _ask(self, way):
-        said = [{"role": "user", "content": "Write a Python function"}]
-        body = {"model": "tiny", "messages": said, "max_tokens": 16} | way
-        while not self._over.is_set():
-            clock = time.monotonic()
-            try:
-                answer = HTTP.post(self._url, json=body)
-                whole = answer.is_success and ("stream" not in way or "[DONE]" in answer.text)
-                if not whole or '"error"' in answer.text:
-                    self.failed.append((way, answer.status_code, answer.text[-300:]))
-            except Exception as error:  # whatever it is, a client saw it
-                self.failed.append((way, repr(error)))
-            self.seconds.append(time.monotonic() - clock)
+ROUTED = [{}, {"stream": True}]
+PINNED = [{"model": f"tiny:{name}"} for name in METHODS]
 
 
 @pytest.fixture
@@ -54,28 +23,39 @@ def service(deploy, port, tiny_bundle, tmp_path):  # noqa: ARG001 - its Ray is u
     """A declared application's first configuration, its address, and what changes it."""
     http = {"port": port, "ingress_num_cpus": 0.0}
     config = service_config(tmp_path, tiny_bundle, METHODS, http=http)
-    free = [method.model_copy(update={"num_cpus": 0.0}) for method in config.methods]
-    config = config.model_copy(update={"methods": tuple(free)})
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     client, url = _get_global_client(), f"http://127.0.0.1:{port}/{NAME}"
 
-    def declare(config):
+    def declare(config, **resources):
+        methods = [
+            method | {"num_cpus": 0.0} | resources for method in config.model_dump()["methods"]
+        ]
         application = {
             "name": NAME,
             "route_prefix": f"/{NAME}",
             "import_path": "deployments.app:build",
-            "args": config.model_dump(mode="json"),
+            "args": changed(config, methods=methods).model_dump(mode="json"),
         }
         client.deploy_apps(ServeDeploySchema.model_validate({"applications": [application]}))
+        until(lambda: hosted(url) == set(METHODS), START_SECONDS)
 
-    def ready():
-        health = HTTP.get(f"{url}/health")
-        return health.is_success and set(health.json()["methods"]) == set(METHODS)
-
-    declare(config)
-    until(ready, START_SECONDS)
     yield config, url, declare
     client.delete_apps([NAME])
+
+
+def hosted(url):
+    try:
+        health = HTTP.get(f"{url}/health")
+    except httpx.TransportError:  # until there is an ingress
+        return None
+    return set(health.json()["methods"]) if health.is_success else None
+
+
+def changed(config, **sections):
+    body = config.model_dump()
+    for name, values in sections.items():
+        body[name] = body[name] | values if isinstance(values, dict) else values
+    return AppConfig.model_validate(body)
 
 
 def running(url):
@@ -94,8 +74,9 @@ def in_force(url):
 @pytest.mark.slow
 def test_args_change_while_clients_ask(service):
     config, url, declare = service
+    declare(config)
     first = running(url)
-    with Clients(url) as clients:
+    with Clients(url, ROUTED + PINNED) as clients:
         config = changed(config, router={"half_life": 7.0}, http={"max_answer_seconds": 40.0})
         declare(config)
         until(lambda: in_force(url)["router"]["half_life"] == 7.0)
@@ -114,3 +95,24 @@ def test_args_change_while_clients_ask(service):
         until(lambda: serve.status().applications[NAME].status == "RUNNING", START_SECONDS)
     print(f"{len(clients.seconds)} requests, the slowest took {max(clients.seconds):.1f} s")
     assert clients.failed == []
+
+
+@pytest.mark.slow
+def test_methods_take_turns_where_every_gpu_is_taken(service):
+    """As if the cluster had one GPU, which the replicas share by halves."""
+    config, url, declare = service
+    declare(config, num_gpus=0.5)
+    free = until(lambda: ray.available_resources().get("GPU", 0.0))
+    others = ray.util.placement_group([{"GPU": free}])
+    try:
+        assert others.wait(CALL_SECONDS)
+        first = running(url)
+        with Clients(url, ROUTED + PINNED) as clients:
+            declare(changed(config, engine={"max_waiting": 65}), num_gpus=0.5)
+            until(lambda: not set(running(url).values()) & set(first.values()), START_SECONDS)
+        print(f"{len(clients.seconds)} requests, the slowest took {max(clients.seconds):.1f} s")
+        refused = [failure for failure in clients.failed if failure[0] in PINNED]
+        assert [failure for failure in clients.failed if failure[0] in ROUTED] == []
+        assert {failure[1] for failure in refused} <= {503}, "the method was not there"
+    finally:
+        ray.util.remove_placement_group(others)
