@@ -28,10 +28,10 @@ from deployments.replica.placement import (
 )
 from deployments.replica.scaling import autoscaling
 from deployments.rollout import (
-    SURGE,
+    SURGE_PERCENT,
     read_by_ingress,
     read_by_method,
-    surge,
+    surge_percent,
     version_of,
     versioned,
 )
@@ -145,6 +145,7 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         **_lines(resources, config.engine),
         request_router_config={"request_router_class": REPLICA_CHOICE},
         logging_config=NO_ACCESS_LOG,
+        max_surge_percent=surge_percent(resources, config.engine),
         # Three failures in a row replace a replica: an engine that has died is one for seconds.
         health_check_period_s=HEALTH_SECONDS,
         # A process that has stopped does not answer: Ray waits so long for each of the three.
@@ -152,7 +153,6 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         graceful_shutdown_timeout_s=resources.drain_seconds,
         **replica_options(name, resources, specs, config),
         **_scale(resources),
-        **surge(resources, config.engine),
     )
     return versioned(deployment, version_of(read)).bind(read, names)
 
@@ -184,7 +184,7 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         name=INGRESS,
         num_replicas=http.ingress_replicas,
         **apart(http.ingress_max_replicas_per_node),
-        **({} if http.ingress_max_replicas_per_node else SURGE),
+        max_surge_percent=0 if http.ingress_max_replicas_per_node else SURGE_PERCENT,
         # The ingress itself refuses what is beyond its slots; the rest keeps `/health` answered.
         max_ongoing_requests=slots + HEALTH_REQUESTS,
         # What a proxy holds, too, while no ingress is there.
@@ -213,7 +213,7 @@ def _user_config_deployment(config: AppConfig) -> serve.Deployment:
         user_config=config.model_dump(mode="json"),
         health_check_period_s=HEALTH_SECONDS,
         ray_actor_options={"num_cpus": 0},
-        **SURGE,
+        max_surge_percent=SURGE_PERCENT,
     )
     return versioned(deployment, INGRESS)
 

@@ -8,7 +8,8 @@ each replacement that starts frees that of its predecessor.
 import time
 from collections.abc import Callable, Mapping
 
-from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, ReplicaState
+from ray.serve._private.common import DeploymentStatus, ReplicaState
+from ray.serve.schema import DeploymentStatusOverview
 
 WAITING_SECONDS = 60.0
 """Time in which replacements wait and nothing else moves. An autoscaler may add a node."""

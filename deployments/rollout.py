@@ -16,8 +16,8 @@ from ray.serve._private.config import DeploymentConfig
 from deployments.configuration import LIVE_FIELDS
 from schemas import AppConfig, EngineConfig, FeedbackConfig, MethodDeployment, RouterConfig
 
-SURGE = {"max_surge_percent": 100}
-"""Start the replacements of all replicas before the replicas that they replace stop."""
+SURGE_PERCENT = 100
+"""Have the replacements of all replicas start before the replicas that they replace stop."""
 
 _OF_RAY = (
     *("host", "port", "ingress_replicas", "ingress_num_cpus", "ingress_drain_seconds"),
@@ -34,7 +34,7 @@ def read_by_method(config: AppConfig, methods: Collection[str]) -> AppConfig:
         if method.name in methods
     ]
     feedback = config.feedback
-    kept = {"load_report_seconds": feedback.load_report_seconds}
+    kept: dict[str, Any] = {"load_report_seconds": feedback.load_report_seconds}
     if feedback.drafter_training:
         kept |= {"drafter_training": True, "state_uri": feedback.state_uri}
     return AppConfig.model_construct(
@@ -100,14 +100,14 @@ class _Versioned(DeploymentConfig):
             super().__setattr__(name, value)
 
 
-def surge(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
-    """Return the option with which replacements of a method start before its replicas stop.
+def surge_percent(resources: MethodDeployment, engine: EngineConfig) -> int:
+    """Return how many replacements of a method start before its replicas stop.
 
     Without room for both the replicas stop first: no cores are free if replicas have cores of their
     own, and no place if a node may have so many.
     """
     alone = engine.pin_cores or resources.max_replicas_per_node is not None
-    return {} if alone else SURGE
+    return 0 if alone else SURGE_PERCENT
 
 
 def _named(method: MethodDeployment) -> MethodDeployment:

@@ -55,11 +55,11 @@ class UserConfig:
         self._started = True
 
     async def _make_room(self) -> None:
-        deployments = serve.status().applications[self._application].deployments
-        name = self._room.wanted(deployments)
-        if name is not None:
-            handle = serve.get_deployment_handle(name, self._application)
-            with suppress(TimeoutError, RayError, RayServeException):
+        with suppress(TimeoutError, RayError, RayServeException):  # it is tried again
+            status = await asyncio.to_thread(serve.status)
+            name = self._room.wanted(status.applications[self._application].deployments)
+            if name is not None:
+                handle = serve.get_deployment_handle(name, self._application)
                 await asyncio.wait_for(handle.make_room.remote(self._args), ASKING_SECONDS)
 
     async def _refused(self) -> str | None:

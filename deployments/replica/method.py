@@ -202,6 +202,9 @@ class MethodReplica:
             logger.warning("step times not delivered: %r", error)
             return False
 
+    def _line(self, connect: Callable[[str, AppConfig], Any]) -> ActorLine[Any]:
+        return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
+
     def _load(self) -> LoadReport:
         seen = {"answers": self._heads.answers, "heads": self._heads.counts}
         seen |= {"refused_heads": dict(self._refused_heads)}
@@ -219,9 +222,7 @@ class MethodReplica:
         await forever(follow, lambda _: FOLLOW_SECONDS)
 
     async def _report_forever(self) -> None:
-        seconds = self._config.feedback.load_report_seconds
-        connect = partial(asyncio.to_thread, load_board, self._application, self._config)
-        board = ActorLine[Any](connect)
+        board, seconds = self._line(load_board), self._config.feedback.load_report_seconds
 
         def pause(spent: float) -> float:
             return max(0.0, board.pause(seconds, MOST_INTERVALS * seconds) - spent)

@@ -1,6 +1,7 @@
 """When a replica makes room for replacements that wait for its resources."""
 
-from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, ReplicaState
+from ray.serve._private.common import DeploymentStatus, ReplicaState
+from ray.serve.schema import DeploymentStatusOverview
 
 from deployments.making_room import WAITING_SECONDS, Room
 
