@@ -1,6 +1,8 @@
 """Which replicas Ray Serve restarts for a change of `args`, and which take it over."""
 
 import pytest
+from ray.serve._private.build_app import build_app
+from ray.serve._private.config import DeploymentConfig
 from ray.serve._private.version import DeploymentVersion
 from test_app import changed, deployments
 
@@ -14,10 +16,11 @@ EVERYTHING = METHODS | {"ingress"}
 def versions(config):
     """Every deployment's version, as Ray Serve compares it with that of the running replicas."""
     found = {}
-    for name, made in deployments(build(config.model_dump(mode="json"))).items():
-        settings, replica = made._deployment_config, made._replica_config
-        settings.version = "a hash of all args"
-        found[name] = DeploymentVersion(
+    for made in build_app(build(config.model_dump(mode="json")), name="some").deployments:
+        made._deployment_config.version = "a hash of all args"
+        settings = DeploymentConfig.from_proto_bytes(made._deployment_config.to_proto_bytes())
+        replica = made._replica_config
+        found[made.name] = DeploymentVersion(
             settings.version,
             settings,
             replica.ray_actor_options,
