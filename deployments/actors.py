@@ -6,17 +6,15 @@ end themselves after a while without calls, so that a deleted application leaves
 """
 
 import asyncio
-import hashlib
 import logging
 import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import ray
-
-from schemas import AppConfig
 
 logger = logging.getLogger(__name__)
 
@@ -113,15 +111,16 @@ def end_when_idle(idle_seconds: Callable[[], float]) -> None:
 
 
 def named_actor(
-    body: type, role: str, application: str, config: AppConfig, *args: Any, num_gpus: float = 0.0
+    body: type, role: str, application: str, version: str, *args: Any, num_gpus: float = 0.0
 ) -> Any:
     """Return the handle of an application's actor; create `body(*args)` if it does not exist.
 
-    Blocks on Ray's control store. Ray restarts the actor with the same arguments when its process
-    dies.
+    version: of the settings that the actor reads and cannot change. Another one gets an actor of
+    its own, and the lease of the old one ends. Blocks on Ray's control store. Ray restarts the
+    actor with the same arguments when its process dies.
     """
     options = {
-        "name": _name(role, application, config),
+        "name": _name(role, application, version),
         "namespace": _NAMESPACE,
         "get_if_exists": True,
         "lifetime": "detached",
@@ -133,12 +132,18 @@ def named_actor(
     return ray.remote(body).options(**options).remote(*args)
 
 
-def running_actor(role: str, application: str, config: AppConfig) -> Any:
-    """Return the handle of an application's actor. Raises ValueError if it does not exist."""
-    return ray.get_actor(_name(role, application, config), _NAMESPACE)
+def running_actors(role: str, application: str) -> list[Any]:
+    """Return the handles of an application's actors: several while a change of its settings is
+    rolled out, and until the lease of the old one ends."""
+    named = ray.util.list_named_actors(all_namespaces=True)
+    ours = [actor["name"] for actor in named if actor["namespace"] == _NAMESPACE]
+    found = []
+    for name in ours:
+        if name.startswith(_name(role, application, "")):
+            with suppress(ValueError):  # it has ended meanwhile
+                found.append(ray.get_actor(name, _NAMESPACE))
+    return found
 
 
-def _name(role: str, application: str, config: AppConfig) -> str:
-    # A redeployment with another configuration gets actors of its own; the old ones' lease ends.
-    digest = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:12]
-    return f"{role}:{application}:{digest}"
+def _name(role: str, application: str, version: str) -> str:
+    return f"{role}:{application}:{version}"

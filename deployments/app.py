@@ -27,6 +27,14 @@ from deployments.replica.placement import (
     thread_environment,
 )
 from deployments.replica.scaling import autoscaling
+from deployments.rollout import (
+    SURGE_PERCENT,
+    read_by_ingress,
+    read_by_method,
+    surge_percent,
+    version_of,
+    versioned,
+)
 from deployments.user_config import UserConfig
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from schemas.keys import KeyRing
@@ -54,8 +62,11 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     """
     config = resolved(validated(args))
     # Only a Serve configuration, whose args are a mapping, has a user_config to be refused.
-    shown = [_user_config_deployment().bind(INGRESS)] if isinstance(args, Mapping) else []
-    return _ingress_deployment(config).bind(config, checked(config), *shown)
+    declared = isinstance(args, Mapping)
+    shown = [_user_config_deployment(config).bind(INGRESS)] if declared else []
+    # Only there do changes reach a running ingress.
+    version = version_of(read_by_ingress(config) if declared else config)
+    return versioned(_ingress_deployment(config), version).bind(config, checked(config), *shown)
 
 
 def _classes(config: AppConfig) -> tuple[type[Ingress], type[MethodReplica]]:
@@ -127,11 +138,14 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
     name = SHARED if config.layout == "shared" else specs[0].name
     resources = resources_of(specs[0].name, config)
     _, replica = _classes(config)
+    names = tuple(spec.name for spec in specs)
+    read = read_by_method(config, names)
     deployment = cast(serve.Deployment, serve.deployment(replica)).options(
         name=name,
         **_lines(resources, config.engine),
         request_router_config={"request_router_class": REPLICA_CHOICE},
         logging_config=NO_ACCESS_LOG,
+        max_surge_percent=surge_percent(resources, config.engine),
         # Three failures in a row replace a replica: an engine that has died is one for seconds.
         health_check_period_s=HEALTH_SECONDS,
         # A process that has stopped does not answer: Ray waits so long for each of the three.
@@ -140,7 +154,7 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         **replica_options(name, resources, specs, config),
         **_scale(resources),
     )
-    return deployment.bind(config, tuple(spec.name for spec in specs))
+    return versioned(deployment, version_of(read)).bind(read, names)
 
 
 def _lines(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
@@ -170,6 +184,7 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         name=INGRESS,
         num_replicas=http.ingress_replicas,
         **apart(http.ingress_max_replicas_per_node),
+        max_surge_percent=0 if http.ingress_max_replicas_per_node else SURGE_PERCENT,
         # The ingress itself refuses what is beyond its slots; the rest keeps `/health` answered.
         max_ongoing_requests=slots + HEALTH_REQUESTS,
         # What a proxy holds, too, while no ingress is there.
@@ -192,12 +207,15 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
     )
 
 
-def _user_config_deployment() -> serve.Deployment:
-    return cast(serve.Deployment, serve.deployment(UserConfig)).options(
+def _user_config_deployment(config: AppConfig) -> serve.Deployment:
+    deployment = cast(serve.Deployment, serve.deployment(UserConfig)).options(
         name=user_config.NAME,
+        user_config=config.model_dump(mode="json"),
         health_check_period_s=HEALTH_SECONDS,
         ray_actor_options={"num_cpus": 0},
+        max_surge_percent=SURGE_PERCENT,
     )
+    return versioned(deployment, INGRESS)
 
 
 def _scale(resources: MethodDeployment) -> dict[str, Any]:

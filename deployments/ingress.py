@@ -18,7 +18,13 @@ from deployments.api.prompt_reader import PromptReader
 from deployments.api.response_headers import ReplayNotice, notice_of
 from deployments.api.routes import HttpApi
 from deployments.artifacts import copying, embedding, portfolios, served_encoder, served_table
-from deployments.configuration import ConfigError, changed, check_clusters, live_fields
+from deployments.configuration import (
+    ConfigError,
+    changed,
+    check_clusters,
+    live_fields,
+    validated,
+)
 from deployments.drafters.actor import drafters_actor
 from deployments.drafters.line import SampleLine
 from deployments.guard.middleware import guarded
@@ -35,6 +41,7 @@ from deployments.request.calls import MethodStream
 from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
+from deployments.rollout import read_by_ingress, version_of
 from deployments.transport import OVER_GRPC
 from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import load_bundle
@@ -61,6 +68,8 @@ class Ingress:
             return partial(asyncio.to_thread, lambda: Remote(find(application, config)))
 
         self._config = config
+        self._args: Mapping[str, Any] = {}
+        self._user_config: Mapping[str, Any] = {}
         self._metrics = metrics = Metrics()
         encoder = served_encoder(config)
         self._link = FeedbackLink(
@@ -71,6 +80,7 @@ class Ingress:
             poll_seconds=poll_seconds,
             metrics=metrics,
         )
+        self._link.settings = config.router
         training = config.feedback.drafter_training
         self._samples = SampleLine(connect(drafters_actor), metrics) if training else None
         self._answerer = answerer = Answerer(
@@ -104,6 +114,7 @@ class Ingress:
         Wrong settings are refused and the previous ones stay: raising would make Ray replace the
         replica.
         """
+        self._user_config = user_config
         try:
             config = changed(self._config, user_config)
             check_clusters(config, len(self._link.table.assignment))
@@ -117,8 +128,15 @@ class Ingress:
         self._answerer.config = self._link.settings = config.router
         logger.info("settings in force: %s", live_fields(config))
 
-    async def refused_settings(self) -> str | None:
-        """Return why the last user_config was refused, for `user_config.UserConfig`."""
+    async def follow(self, args: Mapping[str, Any]) -> str | None:
+        """Take over changed `args` that need no restart; return why the last user_config was
+        refused. `user_config.UserConfig` calls this again and again."""
+        if args != self._args:
+            self._args, config = args, validated(args)
+            same = version_of(read_by_ingress(config)) == version_of(read_by_ingress(self._config))
+            if same:  # otherwise this ingress is about to be replaced
+                self._config = config
+                await self.reconfigure(self._user_config)
         return self._http.refused_settings
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -16,7 +16,7 @@ import ray
 from ray import serve
 
 from deployments import transport
-from deployments.actors import DRAFTERS, FEEDBACK, LOADS, running_actor
+from deployments.actors import DRAFTERS, FEEDBACK, LOADS, running_actors
 from deployments.api.response_headers import notice_of
 from deployments.app import build
 from deployments.configuration import resolved
@@ -86,7 +86,7 @@ def serve_forever(config: AppConfig, say: Say = say_at_once) -> None:
         say("stopping")
     finally:
         with _signals(signal.SIG_IGN):
-            _stop(config)
+            _stop()
 
 
 def with_free_port(config: AppConfig) -> AppConfig:
@@ -200,21 +200,22 @@ def _address(config: AppConfig) -> str:
     return f"http://{host}:{config.http.port}"
 
 
-def _stop(config: AppConfig) -> None:
+def _stop() -> None:
     if not ray.is_initialized():
         return
     # A cluster that answers no more must not keep this process alive.
-    orderly = threading.Thread(target=_stop_application, args=(config,), daemon=True)
+    orderly = threading.Thread(target=_stop_application, daemon=True)
     orderly.start()
     orderly.join(_ORDERLY_STOP_SECONDS)
     ray.shutdown()
 
 
-def _stop_application(config: AppConfig) -> None:
+def _stop_application() -> None:
     with suppress(Exception):  # whatever fails here, what runs is about to be ended
         serve.shutdown()  # type: ignore[no-untyped-call]
-        for role in (FEEDBACK, LOADS, DRAFTERS):  # the last one is there only with training
-            ray.kill(running_actor(role, APPLICATION, config), no_restart=True)
+        for role in (FEEDBACK, LOADS, DRAFTERS):
+            for actor in running_actors(role, APPLICATION):
+                ray.kill(actor, no_restart=True)
 
 
 @contextmanager

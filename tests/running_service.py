@@ -11,8 +11,8 @@ import ray
 from ray import serve
 from ray._private import state as ray_state
 
-from deployments.actors import FEEDBACK, running_actor
 from deployments.app import build
+from deployments.learning.actor import feedback_actor
 from deployments.run import APPLICATION
 from schemas import AppConfig
 
@@ -52,7 +52,7 @@ class Service:
         return getattr(handle, call).remote(*args).result(timeout_s=CALL_SECONDS)
 
     def feedback(self) -> Any:
-        return running_actor(FEEDBACK, APPLICATION, with_faults(self.config))
+        return feedback_actor(APPLICATION, self.config)
 
     def feedback_pid(self) -> int:
         """The process of this service's own feedback actor.

@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from deployments.actors import DRAFTERS, FEEDBACK, end_when_idle, named_actor, running_actor
+from deployments.actors import DRAFTERS, FEEDBACK, end_when_idle, named_actor, running_actors
 from deployments.drafters.canaries import CanaryJudge
 from deployments.drafters.samples import Samples, SampleStats
 from deployments.drafters.trainer import HeadTrainer
 from deployments.drafters.versions import VersionStore
 from deployments.loads.board import Loads, load_board
 from deployments.logs import log_with_serve
+from deployments.rollout import read_by_learning, version_of
 from schemas import AppConfig, LoadReport, Sample
 from workers.portfolio import served_bundle
 from workers.target_hash import target_hash
@@ -101,8 +102,8 @@ class DraftersActor:
             return
         self._next_told = now + TELL_SECONDS
         try:
-            actor = running_actor(FEEDBACK, self._application, self._config)
-            actor.follow_heads.remote(dict(heads.numbers))
+            for actor in running_actors(FEEDBACK, self._application):
+                actor.follow_heads.remote(dict(heads.numbers))
         except Exception:  # calls of actors raise many kinds
             logger.debug("the feedback actor is not told of heads", exc_info=True)
 
@@ -132,7 +133,7 @@ def _never() -> bool:
 
 def drafters_actor(application: str, config: AppConfig) -> Any:
     """Return the handle of an application's drafters' actor; create it if it does not exist."""
-    gpus = config.feedback.trainer_num_gpus
+    gpus, version = config.feedback.trainer_num_gpus, version_of(read_by_learning(config))
     return named_actor(
-        DraftersActor, DRAFTERS, application, config, application, config, num_gpus=gpus
+        DraftersActor, DRAFTERS, application, version, application, config, num_gpus=gpus
     )

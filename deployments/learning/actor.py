@@ -8,6 +8,7 @@ from typing import Any
 from deployments.actors import FEEDBACK, end_when_idle, named_actor
 from deployments.learning.feedback import Feedback
 from deployments.logs import log_with_serve
+from deployments.rollout import read_by_learning, version_of
 from router.cluster import preload
 from schemas import AppConfig
 
@@ -28,5 +29,5 @@ def feedback_actor(application: str, config: AppConfig) -> Any:
 
     Ray restarts it with the same arguments, so it stays the owner that it was at first.
     """
-    owner = uuid.uuid4().hex
-    return named_actor(FeedbackActor, FEEDBACK, application, config, config, owner)
+    owner, version = uuid.uuid4().hex, version_of(read_by_learning(config))
+    return named_actor(FeedbackActor, FEEDBACK, application, version, config, owner)

@@ -76,12 +76,12 @@ class Feedback:
         """Learn from `observations` and return the table if the caller has another version.
 
         known: (fit id, version) of the caller's table; None if it wants no other now. settings: the
-        router's settings from now on; None for no change. ingress: the caller's own id. leaving:
-        whether this is its last call, so that the state is stored at once.
+        caller's router settings; the newest change of an ingress counts. ingress: the caller's own
+        id. leaving: whether this is its last call, so that the state is stored at once.
         """
         self._called = time.monotonic()
         self._callers.called(ingress)
-        if settings is not None and settings != self._config.router:
+        if settings is not None and self._callers.has_changed(ingress, settings):
             await self._change(settings)
         taken = await self._learn(observations, ingress, at_once=leaving)
         return Exchange(

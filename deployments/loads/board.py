@@ -70,4 +70,4 @@ class LoadBoardActor(LoadBoard):
 def load_board(application: str, config: AppConfig) -> Any:
     """Return the handle of an application's board; create it if it does not exist."""
     seconds = config.feedback.load_report_seconds
-    return named_actor(LoadBoardActor, LOADS, application, config, seconds)
+    return named_actor(LoadBoardActor, LOADS, application, f"{seconds:g}", seconds)

@@ -3,8 +3,13 @@
 import fcntl
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
+
+import ray
+
+from schemas import EngineConfig, MethodSpec
 
 
 class CoresTakenError(ValueError):
@@ -44,6 +49,15 @@ class PinnedCores:
         for lock in self._locks.values():
             lock.close()
         self._locks = {}
+
+
+def pinned_cores(engine: EngineConfig, specs: Sequence[MethodSpec]) -> PinnedCores | None:
+    """Return the replica's own cores, None if it has none or decodes elsewhere."""
+    if not engine.pin_cores or engine.device == "cuda" or engine.openai or ray.get_gpu_ids():
+        return None
+    # vLLM's scheduler polls while its worker computes: on the same core it would take half of it.
+    scheduler = any(spec.engine == "vllm" for spec in specs)
+    return PinnedCores(engine.threads + scheduler)
 
 
 def _locked(file: Path) -> IO[str] | None:

@@ -15,19 +15,20 @@ from ray import serve
 from ray.serve.schema import ReplicaRank
 
 from deployments import traces
-from deployments.actors import ActorAwayError, ActorLine, forever
+from deployments.actors import FEEDBACK, ActorAwayError, ActorLine, forever, running_actors
 from deployments.artifacts import method_specs, served_table
-from deployments.learning.actor import feedback_actor
+from deployments.configuration import validated
 from deployments.loads.board import MOST_INTERVALS, load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
-from deployments.replica.cores import PinnedCores
+from deployments.replica.cores import pinned_cores
 from deployments.replica.heads import FOLLOW_SECONDS, HeadFollower, HeadTally
 from deployments.replica.placement import has_its_cores, placed_engine, resources_of
 from deployments.replica.scaling import REQUESTS, WORK
 from deployments.replica.warm_up import PROSE, TEXT, TOKENS, clients_load, measure, warm_up
+from deployments.rollout import read_by_method, version_of
 from router.scaling import UsualAnswer, work_seconds
-from schemas import AppConfig, DecodeChunk, DecodeRequest, DecodeStats, LoadReport, MethodSpec
+from schemas import AppConfig, DecodeChunk, DecodeRequest, DecodeStats, LoadReport
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger
 from workers.loader import load_engine
@@ -58,9 +59,10 @@ class MethodReplica:
         resources = resources_of(methods[0], config)
         # Replicas that start side by side on the same cores slow each other down by chance.
         self._comparable = len(methods) > 1 or has_its_cores(resources, config.engine)
-        self._cores = _pinned(config, specs)
+        self._cores = pinned_cores(config.engine, specs)
         self._streams = 0
         self._measured = set[str]()
+        self._leaves = False
         self._warm = False
         self._settings = placed_engine(resources, specs, config.engine, context.rank.rank)
         self._engine = load_engine(specs, served_bundle(config), self._settings, self._replica)
@@ -138,8 +140,17 @@ class MethodReplica:
         A server that has stopped needs no other replica. Until it is back, the load reports keep
         requests away.
         """
-        if self._config.engine.openai is None and not self._engine.load().healthy:
+        load = self._engine.load()
+        if self._config.engine.openai is None and not load.healthy:
             raise RuntimeError("the engine has stopped")
+        if self._leaves and not load.running + load.waiting:
+            raise RuntimeError("this replica makes room for its replacement")
+
+    async def make_room(self, args: Mapping[str, Any]) -> None:
+        """End once no requests are left, if `args` replace this replica and their own waits for its
+        resources."""
+        read = read_by_method(validated(args), [spec.name for spec in self._engine.methods])
+        self._leaves = version_of(read) != version_of(self._config)
 
     async def placement(self) -> dict[str, Any]:
         """Return where this replica runs: its name, process, accelerators and thread settings."""
@@ -172,25 +183,24 @@ class MethodReplica:
         text, prose = self._encoded(TEXT), self._encoded(PROSE)
         batch = self._config.engine.max_batch
         answers = await measure(self._engine, text, prose, batch, self._measured)
-        actor = self._line(feedback_actor)
-        while not await self._told(actor, answers):
-            await asyncio.sleep(actor.pause(_TELL_AGAIN_SECONDS))
+        while not await self._told(answers):
+            await asyncio.sleep(_TELL_AGAIN_SECONDS)
 
     def _encoded(self, text: str) -> list[int]:
         room = max(1, self._config.engine.max_context - TOKENS)
         return load_bundle(self._config.bundle).backend_tokenizer().encode(text).ids[:room]
 
-    async def _told(self, actor: ActorLine[Any], answers: Sequence[DecodeStats]) -> bool:
-        """Return whether the feedback actor has learned from the warm-up's answers and stored
+    async def _told(self, answers: Sequence[DecodeStats]) -> bool:
+        """Return whether a feedback actor has learned from the warm-up's answers and stored
         that."""
         try:
-            learned: bool = await actor.ask(
-                lambda remote: remote.warmed_up.remote(self._replica, answers), _TIMEOUT_SECONDS
-            )
-        except ActorAwayError as error:
-            logger.warning("step times not delivered: %s", error)
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                actors = await asyncio.to_thread(running_actors, FEEDBACK, self._application)
+                told = [actor.warmed_up.remote(self._replica, answers) for actor in actors]
+                return True in await asyncio.gather(*told, return_exceptions=True)
+        except Exception as error:  # Ray raises many kinds, and the next call may do better
+            logger.warning("step times not delivered: %r", error)
             return False
-        return learned
 
     def _line(self, connect: Callable[[str, AppConfig], Any]) -> ActorLine[Any]:
         return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
@@ -198,6 +208,7 @@ class MethodReplica:
     def _load(self) -> LoadReport:
         seen = {"answers": self._heads.answers, "heads": self._heads.counts}
         seen |= {"refused_heads": dict(self._refused_heads)}
+        seen |= {"healthy": False} if self._leaves else {}
         return clients_load(self._engine.load().model_copy(update=seen), self._measured)
 
     def _interval(self) -> float:
@@ -271,16 +282,6 @@ def _due(sent: float, interval: float) -> bool:
 
 def _never() -> float:
     return float("inf")
-
-
-def _pinned(config: AppConfig, specs: Sequence[MethodSpec]) -> PinnedCores | None:
-    """Return the replica's own cores, None if it has none or decodes elsewhere."""
-    engine = config.engine
-    if not engine.pin_cores or engine.device == "cuda" or engine.openai or ray.get_gpu_ids():
-        return None
-    # vLLM's scheduler polls while its worker computes: on the same core it would take half of it.
-    scheduler = any(spec.engine == "vllm" for spec in specs)
-    return PinnedCores(engine.threads + scheduler)
 
 
 def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:

@@ -51,3 +51,14 @@ async def test_the_learner_goes_on_under_other_settings_with_what_it_knows(confi
     more = [observation(f"more {i}") for i in range(20)]
     quick = (await one.exchange(more, ("", -1), settings)).table
     assert quick.live.steps.sum() < before.live.steps.sum() * 2 * 0.8, "it forgets sooner"
+
+
+async def test_the_newest_change_counts_while_ingresses_differ(config):
+    actor, before = Feedback(config), config.router
+    after = changed(config, FASTER).router
+    told = [("old", before), ("new", after), ("old", before), ("old", before)]
+    for ingress, settings in told:
+        await actor.exchange([], ("", -1), settings, ingress)
+    assert actor._config.router == after
+    await actor.exchange([], ("", -1), before, "new")
+    assert actor._config.router == before, "a change back counts too"

@@ -1,0 +1,43 @@
+"""Clients that ask a running service again and again."""
+
+import threading
+import time
+
+from running_service import HTTP
+
+SAID = [{"role": "user", "content": "Write a Python function"}]
+
+
+class Clients:
+    """Ask until the end of the block, one client for each of the `ways` to ask.
+
+    failed: what went wrong. seconds: what each answer took.
+    """
+
+    def __init__(self, url, ways):
+        self.failed, self.seconds = [], []
+        self._url, self._over = f"{url}/v1/chat/completions", threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(way,)) for way in ways]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, way):
+        body = {"model": "tiny", "messages": SAID, "max_tokens": 16} | way
+        while not self._over.is_set():
+            clock = time.monotonic()
+            try:
+                answer = HTTP.post(self._url, json=body)
+                whole = answer.is_success and ("stream" not in way or "[DONE]" in answer.text)
+                if not whole or '"error"' in answer.text:
+                    self.failed.append((way, answer.status_code, answer.text[-300:]))
+            except Exception as error:  # whatever it is, a client saw it
+                self.failed.append((way, repr(error)))
+            self.seconds.append(time.monotonic() - clock)
