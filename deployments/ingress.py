@@ -76,7 +76,7 @@ class Ingress:
         self._answerer = answerer = Answerer(
             Served(
                 {method: method_stream(handle) for method, handle in handles.items()},
-                Refusals(portfolios(config)),
+                Refusals(portfolios(config), elsewhere=config.engine.openai is not None),
                 Starting({m: partial(_ask, handles[m]) for m in _without_replicas(config)}),
                 copying(config),
             ),

@@ -21,8 +21,8 @@ from deployments.request.shedding import lower, shed
 from schemas import AppConfig
 
 NO_LEARNING = "x-specadapt-no-learning"
-"""A header that keeps a request's prompt, its vector and its answer out of learning, whatever its
-value."""
+"""A header that keeps a request's prompt, its vector and its answer out of learning and out of past
+answers, whatever its value."""
 
 
 class Answering:
@@ -45,8 +45,8 @@ class Answering:
         shed(priority, self._state.loads, config.engine.max_waiting)
         asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
         allowed = min(filter(None, (asked_for, config.http.max_answer_seconds)), default=None)
-        teaches = caller.teaches is not False and NO_LEARNING not in request.headers
-        trains = teaches and caller.teaches and asked.store is not False
+        learns = NO_LEARNING not in request.headers
+        teaches, kept = learns and caller.teaches is not False, learns and asked.store is not False
         of_caller = partial(
             replace,
             deadline_seconds=allowed,
@@ -54,7 +54,8 @@ class Answering:
             spend=caller.spend,
             found=caller.found,
             teaches=teaches,
-            owner=caller.owner if trains else None,
+            owner=caller.owner if kept and caller.teaches else None,
+            kept=kept,
         )
         read = sum(len(prompt.token_ids) for prompt in prompts)
         caller.read(read)
