@@ -35,7 +35,7 @@ from deployments.request.calls import MethodStream
 from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
-from deployments.transport import OVER_GRPC
+from deployments.transport import OVER_GRPC, bypass_proxies
 from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
@@ -54,6 +54,7 @@ class Ingress:
         _shows_refusals: DeploymentHandle[Any] | None = None,
     ) -> None:
         log_with_serve()
+        bypass_proxies()
         application = serve.get_replica_context().app_name
         poll_seconds = config.feedback.load_report_seconds
 
