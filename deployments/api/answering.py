@@ -77,15 +77,20 @@ def caller_of(request: Request) -> Caller:
     return caller or Caller()
 
 
-def headers_of(answer: Answer) -> dict[str, str]:
-    """Return the headers that say who answers and why."""
-    degraded = {"x-specadapt-degraded": ", ".join(answer.degraded)} if answer.degraded else {}
+def told_of(answer: Answer) -> dict[str, str | int]:
+    """Return who answers and why."""
+    degraded = {"degraded": ", ".join(answer.degraded)} if answer.degraded else {}
     return {
-        "x-specadapt-method": answer.method,
-        "x-specadapt-cluster": str(answer.decision.cluster),
-        "x-specadapt-reason": answer.reason,
+        "method": answer.method,
+        "cluster": answer.decision.cluster,
+        "reason": answer.reason,
         **degraded,
     }
+
+
+def headers_of(answer: Answer) -> dict[str, str]:
+    """Return the headers that say who answers and why."""
+    return {f"x-specadapt-{name}": str(value) for name, value in told_of(answer).items()}
 
 
 async def _close(answers: Sequence[Answer]) -> None:
