@@ -39,6 +39,7 @@ from deployments.user_config import UserConfig
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from schemas.keys import KeyRing
 from workers.drafting.lookup.datastore import open_datastore
+from workers.http_clients import client
 from workers.loader import load_engine
 from workers.portfolio import served_bundle
 
@@ -112,6 +113,8 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         open_datastore(config.engine.datastore, bundle)
         if config.http.chat_template is not None:
             read_template(config.http.chat_template)
+        for url in () if config.engine.openai is None else config.engine.openai.urls:
+            client(url).close()  # a proxy that cannot be used is refused here, too
         if config.engine.replay is not None:  # what does not fit is refused before a replica starts
             load_engine([spec for specs in engines for spec in specs], bundle, config.engine)
         return {

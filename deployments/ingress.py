@@ -42,7 +42,7 @@ from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
 from deployments.rollout import read_by_ingress, version_of
-from deployments.transport import OVER_GRPC
+from deployments.transport import OVER_GRPC, bypass_proxies
 from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
@@ -61,6 +61,7 @@ class Ingress:
         _shows_refusals: DeploymentHandle[Any] | None = None,
     ) -> None:
         log_with_serve()
+        bypass_proxies()
         application = serve.get_replica_context().app_name
         poll_seconds = config.feedback.load_report_seconds
 
@@ -86,7 +87,7 @@ class Ingress:
         self._answerer = answerer = Answerer(
             Served(
                 {method: method_stream(handle) for method, handle in handles.items()},
-                Refusals(portfolios(config)),
+                Refusals(portfolios(config), elsewhere=config.engine.openai is not None),
                 Starting({m: partial(_ask, handles[m]) for m in _without_replicas(config)}),
                 copying(config),
             ),

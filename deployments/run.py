@@ -23,6 +23,7 @@ from deployments.configuration import resolved
 from deployments.guard.proxy import IMPORT_PATH
 from schemas import AppConfig
 from workers.bundle import load_bundle
+from workers.http_clients import client
 
 APPLICATION = "specadapt"
 READY_SECONDS = 300.0
@@ -159,10 +160,10 @@ def _wait_ready(address: str) -> None:
     deadline = time.monotonic() + READY_SECONDS
     answer = "nothing yet"
     # One client for all: to make one takes 60 ms of a core, which the replicas need.
-    with httpx.Client(timeout=5.0) as client:
+    with client(address, timeout=5.0) as asking:
         while time.monotonic() < deadline:
             with suppress(httpx.TransportError):
-                response = client.get(f"{address}/health")
+                response = asking.get("/health")
                 if response.status_code == httpx.codes.OK:
                     return
                 answer = response.text
@@ -220,14 +221,17 @@ def _stop_application() -> None:
 
 @contextmanager
 def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """Set variables inside the block that are not set. Processes that start there keep them."""
-    added = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(added)
+    """Set variables inside the block that are not set, and those that keep proxies out. Processes
+    that start there keep them."""
+    before = dict(os.environ)
+    os.environ.update({**defaults, **before})
+    transport.bypass_proxies()
     try:
         yield
     finally:
-        for name in added:
+        for name in os.environ.keys() - before.keys():
             del os.environ[name]
+        os.environ.update(before)
 
 
 @contextmanager

@@ -193,7 +193,9 @@ class DecodeRequest(Schema):
     scope: str = Field(
         default="", description="prefixes and past answers are shared within one scope only"
     )
-
+    kept: bool = Field(
+        default=True, description="whether the answer is kept, so that later ones look it up"
+    )
     adapter: str | None = Field(
         default=None,
         description="the LoRA adapter of the target that answers, by its configured name; requests "

@@ -64,6 +64,7 @@ def request(
     predicted: Sequence[int] = (),
     scope: str = "",
     adapter: str | None = None,
+    kept: bool = True,
     **sampling: Any,
 ) -> DecodeRequest:
     """Return a request. `answered` is the beginning of an answer that another engine gave."""
@@ -76,6 +77,7 @@ def request(
         sampling=SamplingParams(**sampling),
         scope=scope,
         adapter=adapter,
+        kept=kept,
     )
 
 

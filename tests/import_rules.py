@@ -29,6 +29,7 @@ ENGINES_SHARE = {
     *("batch_schedule", "bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
     *("looping", "methods", "portfolio", "refusal", "stream", "text", "token_text", "user_cache"),
     *("target_sizes", "weight_files", "head_files", "engine_load", "cpu_arithmetic"),
+    "http_clients",
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {
@@ -90,7 +91,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "rollout": {"configuration"},
         "making_room": set(),
         "user_config": {"configuration", "making_room"},
-        "guard": {"errors", "metrics", "traces"},
+        "guard": {"errors", "metrics", "traces", "transport"},
         "actors": set(),
         "loads": {"actors", "logs"},
         "learning": {"errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"},

@@ -4,6 +4,8 @@ from schemas import MethodSpec
 
 METHOD_KEY = "specadapt_method"
 """Key of a request's method in vLLM's extra arguments."""
+KEPT_KEY = "specadapt_kept"
+"""Key of a request's `kept` there. A request without it is kept."""
 VLLM_PREFIX = "vllm_"
 """Prefix of the names of vLLM's methods. `specadapt vllm serve` leaves it out."""
 

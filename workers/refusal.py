@@ -1,8 +1,11 @@
-"""Sampling fields that an engine refuses because of its methods."""
+"""Requests that an engine refuses because of its methods."""
 
 from collections.abc import Sequence
 
 from schemas import MethodSpec, SamplingParams
+
+PAST_ANSWERS = "max_cached_requests"
+"""Setting of vLLM's suffix drafter: how many past answers of any scope it drafts from."""
 
 
 def refused_field(portfolio: Sequence[MethodSpec], sampling: SamplingParams) -> str | None:
@@ -23,3 +26,10 @@ def refused_draft(spec: MethodSpec, max_draft_tokens: int | None) -> str | None:
     None. vLLM fixes the length of drafts when it starts."""
     speculates = spec.engine == "vllm" and spec.drafter != "none"
     return "speculation" if speculates and max_draft_tokens is not None else None
+
+
+def keeps_every_answer(spec: MethodSpec, *, elsewhere: bool) -> bool:
+    """Return whether a method drafts from the past answers of all requests, as vLLM's suffix
+    drafter does. elsewhere: its engine is a server that our settings do not reach."""
+    keeps_none = spec.settings.get("drafter", {}).get(PAST_ANSWERS) == 0 and not elsewhere
+    return (spec.engine, spec.drafter) == ("vllm", "suffix") and not keeps_none

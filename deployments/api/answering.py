@@ -21,8 +21,8 @@ from deployments.request.shedding import lower, shed
 from schemas import AppConfig
 
 NO_LEARNING = "x-specadapt-no-learning"
-"""A header that keeps a request's prompt, its vector and its answer out of learning, whatever its
-value."""
+"""A header that keeps a request's prompt, its vector and its answer out of learning and out of past
+answers, whatever its value."""
 
 
 class Answering:
@@ -45,8 +45,8 @@ class Answering:
         shed(priority, self._state.loads, config.engine.max_waiting)
         asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
         allowed = min(filter(None, (asked_for, config.http.max_answer_seconds)), default=None)
-        teaches = caller.teaches is not False and NO_LEARNING not in request.headers
-        trains = teaches and caller.teaches and asked.store is not False
+        learns = NO_LEARNING not in request.headers
+        teaches, kept = learns and caller.teaches is not False, learns and asked.store is not False
         of_caller = partial(
             replace,
             deadline_seconds=allowed,
@@ -54,7 +54,8 @@ class Answering:
             spend=caller.spend,
             found=caller.found,
             teaches=teaches,
-            owner=caller.owner if trains else None,
+            owner=caller.owner if kept and caller.teaches else None,
+            kept=kept,
         )
         read = sum(len(prompt.token_ids) for prompt in prompts)
         caller.read(read)
@@ -76,15 +77,20 @@ def caller_of(request: Request) -> Caller:
     return caller or Caller()
 
 
-def headers_of(answer: Answer) -> dict[str, str]:
-    """Return the headers that say who answers and why."""
-    degraded = {"x-specadapt-degraded": ", ".join(answer.degraded)} if answer.degraded else {}
+def told_of(answer: Answer) -> dict[str, str | int]:
+    """Return who answers and why."""
+    degraded = {"degraded": ", ".join(answer.degraded)} if answer.degraded else {}
     return {
-        "x-specadapt-method": answer.method,
-        "x-specadapt-cluster": str(answer.decision.cluster),
-        "x-specadapt-reason": answer.reason,
+        "method": answer.method,
+        "cluster": answer.decision.cluster,
+        "reason": answer.reason,
         **degraded,
     }
+
+
+def headers_of(answer: Answer) -> dict[str, str]:
+    """Return the headers that say who answers and why."""
+    return {f"x-specadapt-{name}": str(value) for name, value in told_of(answer).items()}
 
 
 async def _close(answers: Sequence[Answer]) -> None:

@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from fastapi.responses import StreamingResponse
-from starlette.types import Send
-
 from deployments.api.answering import headers_of
 from deployments.api.drafted_runs import DraftedRuns
 from deployments.api.generation import StreamOptions
@@ -30,24 +27,6 @@ from workers.token_text import TokenText
 Kind = Literal["chat", "completion"]
 
 _DONE = "data: [DONE]\n\n"
-
-
-class EventStream(StreamingResponse):
-    """Stream server-sent events. The generator, and so the work, ends with the response."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncGenerator[str, None], headers: Mapping[str, str]) -> None:
-        # Proxies in between must not gather the stream up.
-        still = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        super().__init__(events, headers={**headers, **still})
-        self._events = events
-
-    async def stream_response(self, send: Send) -> None:
-        try:
-            await super().stream_response(send)
-        finally:
-            await self._events.aclose()
 
 
 class Reply:
@@ -74,6 +53,7 @@ class Reply:
             prompt for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
         ]
         self._tokens, self._ids = tokens, ids
+        self._told: Mapping[str, Any] = {}
         first = prompts[0].sampling
         # A client that sums an echoed prompt's log probabilities needs one entry for every token.
         self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
@@ -123,12 +103,15 @@ class Reply:
             "usage": self._usage(),
         }
 
-    async def events(self, options: StreamOptions) -> AsyncGenerator[str, None]:
+    async def events(
+        self, options: StreamOptions, told: Mapping[str, Any]
+    ) -> AsyncGenerator[str, None]:
         """Yield server-sent events, those of chunks that arrive together as one piece.
 
         The first piece has the roles, the last one the usage and [DONE]. An answer that breaks off
-        ends with an error event instead.
+        ends with an error event instead. told: fields that the first event has in addition.
         """
+        self._told = told
         streamed = [self._streamed(index, options) for index in range(len(self._answers))]
         said, left = self._roles(), len(self._answers)
         try:
@@ -238,7 +221,8 @@ class Reply:
         **content: Any,
     ) -> str:
         choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
-        return data({**self._chunk_head(), **head, "choices": [choice]})
+        told, self._told = self._told, {}
+        return data({**self._chunk_head(), **told, **head, "choices": [choice]})
 
     def _chunk_head(self) -> dict[str, Any]:
         name = "chat.completion.chunk" if self._kind == "chat" else "text_completion"

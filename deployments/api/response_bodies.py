@@ -175,6 +175,21 @@ class ChatChunkChoice(Body):
     finish_reason: ChatFinish | None
 
 
+class Told(Body):
+    """Who answers and why, where the headers came before that was known."""
+
+    method: str
+    cluster: int
+    reason: str
+    degraded: str | None = None
+
+
+ToldLate = Annotated[
+    Told | None,
+    Field(default=None, description="only in the first event, if the headers do not say it"),
+]
+
+
 class ChatCompletionChunk(Body):
     """One event of a streamed chat answer."""
 
@@ -184,6 +199,7 @@ class ChatCompletionChunk(Body):
     model: str
     choices: list[ChatChunkChoice]
     prompt_token_ids: PromptIds
+    specadapt: ToldLate
     usage: Usage | None = Field(default=None, description="only in the last, with include_usage")
 
 
@@ -223,6 +239,7 @@ class CompletionChunk(Body):
     created: int
     model: str
     choices: list[CompletionChunkChoice]
+    specadapt: ToldLate
     usage: Usage | None = Field(default=None, description="only in the last, with include_usage")
 
 

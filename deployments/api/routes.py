@@ -17,12 +17,13 @@ from starlette.types import Lifespan
 from deployments.api.admin import AdminApi, LearnedStates
 from deployments.api.answering import Answering, caller_of
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
+from deployments.api.event_stream import Begun, streamed
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input, parse, read_body
 from deployments.api.introspection import explanation, table_summary
 from deployments.api.openapi import OPERATIONS, document
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import EventStream, Kind, Reply
+from deployments.api.replies import Kind, Reply, data
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.response_bodies import Body, Health, Model, ModelList
 from deployments.api.response_headers import IgnoredFields, listed
@@ -32,6 +33,7 @@ from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer
+from deployments.request.answered import Answer
 from deployments.request.objectives import slo_of
 from deployments.request.prompt import Prompt
 from deployments.request.routing_state import RoutingState
@@ -198,14 +200,21 @@ class HttpApi:
     async def _reply(
         self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
-        answers = await self._answering.answers(asked, prompts, request)
-        tokens, ids = self._reader.token_text, asked.return_token_ids
-        reply = Reply(kind, asked.model, prompts, answers, tokens, ids=ids)
-        if isinstance(asked, ChatRequest):
-            reply.read_calls(partial(self._reader.tools.parser, asked.offer))
+        async def replied() -> tuple[Reply, list[Answer]]:
+            answers = await self._answering.answers(asked, prompts, request)
+            tokens, ids = self._reader.token_text, asked.return_token_ids
+            reply = Reply(kind, asked.model, prompts, answers, tokens, ids=ids)
+            if isinstance(asked, ChatRequest):
+                reply.read_calls(partial(self._reader.tools.parser, asked.offer))
+            return reply, [answer for choices in answers for answer in choices]
+
+        async def begun() -> Begun:
+            reply, answers = await replied()
+            return Begun(answers, partial(reply.events, asked.stream_options))
+
         if asked.stream:
-            events = reply.events(asked.stream_options)
-            return EventStream(events, reply.headers())
+            return await streamed(begun(), lambda error: data(error.body()))
+        reply, _ = await replied()
         return JSONResponse(await reply.whole(), headers=reply.headers())
 
     def _check_answers(self, model: str | None) -> None:

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from schemas import EngineConfig, GuardConfig, MethodSpec
 from schemas.keys import ApiKey, Isolation
+from workers.refusal import PAST_ANSWERS, keeps_every_answer
 
-PAST_ANSWERS = "max_cached_requests"
-"""Setting of vLLM's suffix drafter: how many past answers of any scope it drafts from."""
 KINDS: dict[Isolation, tuple[str, ...]] = {
     "none": (),
     "tenant": ("tenant", "key"),
@@ -40,10 +39,7 @@ def check_isolation(guard: GuardConfig, specs: Iterable[MethodSpec], engine: Eng
     if guard.isolated == "none":
         return
     for spec in specs:
-        drafter = spec.settings.get("drafter", {})
-        # our own suffix drafter keeps the scopes apart, and settings do not reach servers
-        keeps_none = drafter.get(PAST_ANSWERS) == 0 and engine.openai is None
-        if (spec.engine, spec.drafter) == ("vllm", "suffix") and not keeps_none:
+        if keeps_every_answer(spec, elsewhere=engine.openai is not None):
             setting = (
                 f"set its settings.drafter.{PAST_ANSWERS}: 0, " if engine.openai is None else ""
             )

@@ -1,16 +1,34 @@
 """Middleware of Ray Serve's HTTP proxies."""
 
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deployments.transport import bypass_proxies
 
 IMPORT_PATH = "deployments.guard.proxy:middlewares"
 """For RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH, in the environment of every node."""
+ROUTES = "/-/routes"
 OUR_OWN = b"x-specadapt-"
 
 
 def middlewares() -> list[Middleware]:
-    """Return what a proxy of this service puts before itself."""
-    return [Middleware(PlainHeaders)]
+    """Return what a proxy of this service puts before itself. Prepare its process."""
+    bypass_proxies()
+    return [Middleware(ClosedRoutes), Middleware(PlainHeaders)]
+
+
+class ClosedRoutes:
+    """ASGI middleware that closes Ray's `/-/routes`, which would name the applications without a
+    key. Load balancers ask `/-/healthz` only."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")[len(scope.get("root_path", "")) :]  # as Ray's proxy reads it
+        closed = scope["type"] == "http" and path == ROUTES
+        await (PlainTextResponse("not found", 404) if closed else self._app)(scope, receive, send)
 
 
 class PlainHeaders:

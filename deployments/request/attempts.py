@@ -119,5 +119,6 @@ class Attempts:
             open_ended=self._prompt.open_ended,
             max_draft_tokens=self._prompt.max_draft_tokens,
             scope=self._prompt.scope,
+            kept=self._prompt.kept,
             adapter=self._prompt.adapter,
         )

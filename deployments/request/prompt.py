@@ -24,10 +24,10 @@ class Prompt:
     silent: the prompt is only read, and the token that the engine emits is dropped. spend: called
     with the number of output tokens as they arrive. found: called with the prompt tokens found in
     a prefix cache. adapter, scope: as in DecodeRequest. teaches: whether its vector may be kept.
-    owner: as in Sample; None: drafters must not be trained on it. open_ended: whether
-    `sampling.max_tokens` is only what the context has left. expected_tokens, max_draft_tokens,
-    predicted_token_ids: as in DecodeRequest. slo: how fast the answer has to be. reasoning: where
-    the answer's reasoning is; None: it has none.
+    owner: as in Sample; None: drafters must not be trained on it. kept: as in DecodeRequest.
+    open_ended: whether `sampling.max_tokens` is only what the context has left. expected_tokens,
+    max_draft_tokens, predicted_token_ids: as in DecodeRequest. slo: how fast the answer has to be.
+    reasoning: where the answer's reasoning is; None: it has none.
     """
 
     token_ids: tuple[int, ...]
@@ -47,6 +47,7 @@ class Prompt:
     scope: str = ""
     teaches: bool = True
     owner: str | None = None
+    kept: bool = True
     open_ended: bool = False
     expected_tokens: int | None = None
     max_draft_tokens: int | None = None

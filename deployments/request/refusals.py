@@ -5,14 +5,28 @@ from collections.abc import Iterable, Sequence
 from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import MethodSpec
-from workers.refusal import refused_draft, refused_field
+from workers.refusal import keeps_every_answer, refused_draft, refused_field
+
+STORE = "store"
 
 
 class Refusals:
-    """Find the methods whose engines refuse a request. portfolios: the methods of each engine."""
+    """Find the methods whose engines refuse a request.
 
-    def __init__(self, portfolios: Iterable[Sequence[MethodSpec]]) -> None:
+    portfolios: the methods of each engine. elsewhere: the engines are servers that our settings do
+    not reach.
+    """
+
+    def __init__(
+        self, portfolios: Iterable[Sequence[MethodSpec]], *, elsewhere: bool = False
+    ) -> None:
         self._portfolios = [tuple(portfolio) for portfolio in portfolios]
+        self._keeping = {
+            spec.name
+            for portfolio in self._portfolios
+            for spec in portfolio
+            if keeps_every_answer(spec, elsewhere=elsewhere)
+        }
 
     def excluded(self, prompt: Prompt) -> frozenset[str]:
         """Return the methods that cannot answer this prompt. Where nothing is to be drafted, these
@@ -30,14 +44,14 @@ class Refusals:
                 or refused_draft(spec, prompt.max_draft_tokens)
             )
         }
+        if not prompt.kept:
+            fields |= dict.fromkeys(self._keeping - fields.keys(), STORE)
         served = sum(map(len, self._portfolios))
         if prompt.pinned in fields:
             others = "pin no method" if len(fields) < served else "leave it out"
-            field = fields[prompt.pinned]
-            raise _refused(field, f"{prompt.pinned}'s engine speculates: {others}")
+            raise _refused(fields[prompt.pinned], prompt.pinned, others)
         if fields and len(fields) == served:
-            field = next(iter(fields.values()))
-            raise _refused(field, "every method served has an engine that speculates: leave it out")
+            raise _refused(next(iter(fields.values())), "every method served", "leave it out")
         if prompt.pinned is None and prompt.max_draft_tokens == 0:
             return frozenset(fields) | self._drafting(frozenset(fields))
         return frozenset(fields)
@@ -50,10 +64,12 @@ class Refusals:
         return drafting if left else frozenset()
 
 
-def _refused(field: str, why: str) -> ApiError:
-    return ApiError(
-        400,
-        f"{field}: not supported by vLLM with speculative decoding; {why}",
-        param=field,
-        code="unsupported_parameter",
-    )
+def _refused(field: str, who: str, fix: str) -> ApiError:
+    why = f"not supported by vLLM with speculative decoding; {who} has an engine that speculates"
+    if field == STORE:
+        why = (
+            "the answer must not be kept (`store: false`, or the header x-specadapt-no-learning), "
+            f"but {who} keeps every answer"
+        )
+    message = f"{field}: {why}: {fix}"
+    return ApiError(400, message, param=field, code="unsupported_parameter")

@@ -47,16 +47,18 @@ export async function explain(messages) {
   return (await posted("v1/routing/explain", { messages })).json();
 }
 
-// An answer: first { method, cluster, reason }, then the stream's events.
+// An answer: first { method, cluster, reason }, then the stream's events. A stream whose first token
+// is late says it in its first event instead of in the headers.
 export async function* answers(request, signal) {
   const options = { include_usage: true, include_drafted: true };
   const body = { ...request, stream: true, stream_options: options };
   const response = await posted("v1/chat/completions", body, signal);
   const [method, cluster, reason] = ["method", "cluster", "reason"]
     .map((name) => response.headers.get(`x-specadapt-${name}`));
-  yield { method, cluster, reason };
+  if (method) yield { method, cluster, reason };
   for await (const event of events(response)) {
     if (event.error) throw new Error(event.error.message);
+    if (event.specadapt) yield event.specadapt;
     yield event;
   }
 }

@@ -128,6 +128,8 @@ async def event_lines(response: httpx.Response) -> AsyncIterator[str]:
 def _take(event: dict[str, Any], reply: Reply) -> str:
     if "error" in event:
         raise RequestFailedError(str(event["error"].get("message", event["error"])))
+    for name, value in event.get("specadapt", {}).items():  # what late headers did not say
+        reply.headers[f"x-specadapt-{name}"] = str(value)
     reply.usage = event.get("usage") or reply.usage
     if not event.get("choices"):
         return ""

@@ -19,6 +19,7 @@ import yaml
 from ops.harness.boundary import InputError
 from ops.harness.settings import resolve, served_config
 from schemas import AppConfig
+from workers.http_clients import client
 
 # Longer than the service's own patience, whose message says more.
 READY_SECONDS = 330.0
@@ -103,12 +104,12 @@ def wait_until_ready(
     """
     deadline = time.monotonic() + READY_SECONDS
     # One client for all: to make one takes 60 ms of a core, which the server needs.
-    with httpx.Client(timeout=5.0) as client:
+    with client(address, timeout=5.0) as asking:
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise InputError(f"{name} ended before it was ready: {cause()}")
             with suppress(httpx.TransportError):
-                if client.get(f"{address}/health").status_code == httpx.codes.OK:
+                if asking.get("/health").status_code == httpx.codes.OK:
                     return
             time.sleep(0.2)
     raise InputError(f"{name} was not ready within {READY_SECONDS:.0f} s: {cause()}")

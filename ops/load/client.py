@@ -10,6 +10,7 @@ import httpx
 from ops.load.arrivals import Floats
 from ops.load.policies import Question
 from ops.load.runs import Outcome
+from workers.http_clients import async_client
 
 PATIENCE_SECONDS = 600.0
 QUIET_SECONDS = 60.0
@@ -46,7 +47,7 @@ def client(url: str, key: str = "") -> httpx.AsyncClient:
     """Return a client without a bound on its connections: a bound would be a queue of its own."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=limits, headers=headers)
+    return async_client(url, timeout=PATIENCE_SECONDS, limits=limits, headers=headers)
 
 
 async def drive(

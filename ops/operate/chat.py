@@ -42,11 +42,10 @@ def chat(
 
 
 async def _served_model(url: str) -> str:
-    import httpx
-
     from ops.harness.chat_client import model_name
+    from workers.http_clients import async_client
 
-    async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+    async with async_client(url, timeout=None) as client:
         return await model_name(client)
 
 
@@ -74,12 +73,11 @@ def _answered(
 async def _stream(
     url: str, messages: list[dict[str, str]], reply: "Reply", parameters: dict[str, Any]
 ) -> str:
-    import httpx
-
     from ops.harness.chat_client import stream_chat
+    from workers.http_clients import async_client
 
     pieces = []
-    async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+    async with async_client(url, timeout=None) as client:
         async for text in stream_chat(client, messages, reply, **parameters):
             pieces.append(text)
             typer.echo(text, nl=False)

@@ -38,6 +38,8 @@ def push(
     from grafana_api.grafana_face import GrafanaFace
     from requests import RequestException
 
+    from workers.http_clients import is_here
+
     place = urlsplit(url)
     grafana = GrafanaFace(
         auth=token,
@@ -46,6 +48,7 @@ def push(
         url_path_prefix=place.path.strip("/") + "/" if place.path.strip("/") else "",
         protocol=place.scheme,
     )
+    grafana.api.s.trust_env = not is_here(url)  # else it would be asked through a proxy
     for dashboard in _dashboards():
         asked: dict[str, Any] = {"dashboard": dashboard, "overwrite": True}
         if folder is not None:

@@ -68,9 +68,12 @@ def _asked(
     """Call the service's API and return its JSON. Raises InputError with the service's message."""
     import httpx
 
+    from workers.http_clients import client
+
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        response = httpx.request(method, url, headers=headers, json=body, timeout=SECONDS)
+        with client(url, headers=headers, timeout=SECONDS) as service:
+            response = service.request(method, url, json=body)
         answer: dict[str, Any] = response.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise InputError(f"--url: no service answers at {url} ({error})") from error

@@ -36,7 +36,7 @@ def first_method(config, **resources):
 
 CHANGES = [
     ({}, set()),
-    ({"router": {"exploration": 0.2, "weights": {"ngram": 2.0}, "observe": True}}, set()),
+    ({"router": {"exploration": 0.2, "weights": {"ngram": 2.0}}}, set()),
     ({"http": {"max_body_bytes": 5000, "max_answer_seconds": 9.0}}, set()),
     ({"http": {"ingress_replicas": 2, "ingress_drain_seconds": 7.0}}, set()),
     ({"http": {"guard": {"cors_origins": ["https://chat.example.com"]}}}, {"ingress"}),

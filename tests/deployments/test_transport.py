@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 
+import pytest
 from ray.serve._private.handle_options import InitHandleOptions
 from ray.serve.handle import DeploymentHandle
 
 from deployments import transport
+from ops.harness.running_service import free_port
 
+LOCAL, EVERY = "localhost,127.0.0.1,::1", "0.0.0.0/0,::/0"
 FLAGS = """
 from ray.serve._private import constants, handle_options
 print(
@@ -43,3 +46,56 @@ def test_ray_knows_the_option_of_handles():
     assert transport.OVER_GRPC.keys() <= options.keys()
     fields = {field.name for field in dataclasses.fields(InitHandleOptions)}
     assert transport.WITHOUT_LOOP.keys() <= fields
+
+
+@pytest.mark.parametrize(
+    ("before", "proxies", "grpc"),
+    [
+        ({}, LOCAL, LOCAL),
+        ({"no_proxy": ".corp, localhost"}, *[".corp,localhost,127.0.0.1,::1"] * 2),
+        ({"NO_PROXY": ".corp"}, f".corp,{LOCAL}", f".corp,{LOCAL}"),
+        ({"no_proxy": "*"}, "*", f"*,{LOCAL}"),
+        ({"no_proxy": ".a", "no_grpc_proxy": ".b"}, f".a,{LOCAL}", f".b,{LOCAL}"),
+    ],
+)
+def test_what_needs_no_proxy_is_added_to_what_is_set(monkeypatch, before, proxies, grpc):
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.setenv(name, before.get(name, ""))
+    for _ in range(2):
+        transport.bypass_proxies()
+        assert os.environ["no_proxy"] == proxies
+        assert os.environ[transport.NO_GRPC_PROXY] == f"{grpc},{EVERY}"
+
+
+CHANNEL = """
+import asyncio
+import grpc
+from deployments import transport
+
+async def connects():
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+    try:
+        await asyncio.wait_for(channel.channel_ready(), 2.0)
+    except TimeoutError:
+        return False
+    finally:
+        await channel.close()
+        await server.stop(0)
+    return True
+
+print(asyncio.run(connects()))
+transport.bypass_proxies()
+print(asyncio.run(connects()))
+"""
+
+
+def test_grpc_connects_without_the_proxy():
+    """The proxy's port is closed."""
+    unset = {"no_proxy": "", "NO_PROXY": "", "no_grpc_proxy": ""}
+    environment = {**os.environ, **unset, "http_proxy": f"http://127.0.0.1:{free_port()}"}
+    command = [sys.executable, "-c", CHANNEL]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["False", "True"], done.stderr

@@ -13,7 +13,7 @@ from schemas import DecodeRequest
 from schemas.decode import TokenId
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.grammar.specification import lark
-from workers.methods import METHOD_KEY, VLLM_PREFIX
+from workers.methods import KEPT_KEY, METHOD_KEY, VLLM_PREFIX
 
 REFUSALS, FULL = (400, 413, 422), 429
 """Statuses of a server that works and does not take the request."""
@@ -74,7 +74,10 @@ def body(request: DecodeRequest, model: str, eos: Collection[int]) -> dict[str, 
         "return_token_ids": True,
         "structured_outputs": given.grammar and {"grammar": lark(given.grammar)},
         "cache_salt": request.scope or None,
-        "vllm_xargs": {METHOD_KEY: request.method.removeprefix(VLLM_PREFIX)},
+        "vllm_xargs": {
+            METHOD_KEY: request.method.removeprefix(VLLM_PREFIX),
+            **({} if request.kept else {KEPT_KEY: 0}),
+        },
     }
 
 

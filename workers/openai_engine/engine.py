@@ -13,6 +13,7 @@ from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError, load_report
 from workers.grammar.specification import GrammarError
+from workers.http_clients import async_client
 from workers.openai_engine.answer import Answer
 from workers.openai_engine.completions import ServerError, body, events
 from workers.openai_engine.server import TIMEOUT_SECONDS, Server
@@ -39,7 +40,8 @@ class OpenAIEngine:
         self._config, self._replica = config, replica
         self._tokenizer, self._eos = bundle.backend_tokenizer(), end_tokens(bundle)
         self._server = Server(methods, config, config.openai.model or bundle.name)
-        self._client = httpx.AsyncClient(
+        self._client = async_client(
+            self._server.url,
             headers=self._server.headers,
             timeout=httpx.Timeout(config.stall_seconds, connect=TIMEOUT_SECONDS, pool=None),
             # A connection that is used again may just be closed by the server.

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from schemas import EngineConfig, MethodSpec
 from workers.engine_load import EngineLoad
+from workers.http_clients import client
 from workers.methods import VLLM_PREFIX
 from workers.openai_engine.completions import ServerError
 
@@ -49,7 +50,7 @@ class Server:
         self._context = config.max_context
         self._failures, self._why = FAILURES, ""
         self._closed = threading.Event()
-        self._client = httpx.Client(headers=self.headers, timeout=TIMEOUT_SECONDS)
+        self._client = client(self.url, headers=self.headers, timeout=TIMEOUT_SECONDS)
         self._poll()
         threading.Thread(target=self._poll_forever, daemon=True).start()
 

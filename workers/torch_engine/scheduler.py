@@ -277,7 +277,7 @@ class Scheduler:
                 request_fault=isinstance(error, RequestFaultError),
             )
         self._rows.give_back(sequence, spoilt=reason == "error")
-        if reason != "error":
+        if reason != "error" and sequence.request.kept:
             answer = sequence.tokens[sequence.prompt_tokens :]
             self._past.add(sequence.request.scope, answer)
 

@@ -12,13 +12,15 @@ from fastapi import HTTPException
 from prometheus_client import Counter, Gauge
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workers.methods import METHOD_KEY
+from workers.methods import KEPT_KEY, METHOD_KEY
 from workers.vllm_engine.drafting.portfolio import REQUESTS, SCOPE
 
 log = logging.getLogger(__name__)
 
 SALT = "cache_salt"
 XARGS = ("vllm_xargs",)
+OFFERED = (METHOD_KEY, KEPT_KEY)
+"""What a request may set there of what is ours."""
 PLACES = {
     "/v1/chat/completions": XARGS,
     "/v1/chat/completions/batch": XARGS,
@@ -96,9 +98,9 @@ def with_method(
     if not isinstance(extra, dict):
         return body
     field = ".".join(place)
-    reserved = [key for key in extra if key.startswith(RESERVED) and key != METHOD_KEY]
+    reserved = [key for key in extra if key.startswith(RESERVED) and key not in OFFERED]
     if reserved:
-        raise ValueError(f"{field}.{reserved[0]} is unknown: use {METHOD_KEY}")
+        raise ValueError(f"{field}.{reserved[0]} is unknown: use {' or '.join(OFFERED)}")
     method = extra.get(METHOD_KEY, default)
     if not isinstance(method, str) or method not in salts:
         names = ", ".join(salts)

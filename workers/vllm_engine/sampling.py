@@ -7,7 +7,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from schemas import DecodeRequest
 from workers.grammar.specification import lark
-from workers.methods import METHOD_KEY
+from workers.methods import KEPT_KEY, METHOD_KEY
 from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
 
 
@@ -41,6 +41,7 @@ def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplin
             METHOD_KEY: request.method,
             REQUEST: request.request_id,
             SCOPE: request.scope,
+            KEPT_KEY: request.kept,
             **({PREDICTED: request.predicted_token_ids} if request.predicted_token_ids else {}),
         },
     )

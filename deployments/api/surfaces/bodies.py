@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from deployments.api.response_bodies import Body, Speculative
+from deployments.api.response_bodies import Body, Speculative, ToldLate
 
 
 class CachedTokens(Body):
@@ -64,6 +64,7 @@ class ResponseEvent(Body):
     """One event of a streamed Response; `type` is the event's name."""
 
     type: str
+    specadapt: ToldLate
     sequence_number: int
     response: ResponseBody | None = None
     item: dict[str, Any] | None = None
@@ -106,6 +107,7 @@ class MessageEvent(Body):
     """One event of a streamed Message; `type` is the event's name."""
 
     type: str
+    specadapt: ToldLate
     message: MessageBody | None = None
     index: int | None = None
     content_block: dict[str, Any] | None = None

@@ -2,15 +2,18 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from deployments.api.answering import Answering, headers_of
+from deployments.api.event_stream import Begun, streamed
 from deployments.api.input import Input
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import EventStream, data
+from deployments.api.replies import data
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.surfaces.messages import CountRequest, MessagesRequest
 from deployments.api.surfaces.responses import ResponsesRequest
@@ -58,11 +61,24 @@ class Surfaces:
 
     async def _answer(self, asked: SurfaceBody, request: Request) -> Response:
         prompt = await self._prompt(asked)
-        [[answer]] = await self._answering.answers(asked.chat, [prompt], request)
-        writer = asked.writer(answer.request_id, len(prompt.token_ids))
+        tokens = len(prompt.token_ids)
         spoken = Spoken(self._reader.tools.parser(asked.chat.offer), prompt.reasoning)
+
+        async def answered() -> tuple[Writer, Answer]:
+            [[answer]] = await self._answering.answers(asked.chat, [prompt], request)
+            return asked.writer(answer.request_id, tokens), answer
+
+        async def begun() -> Begun:
+            writer, answer = await answered()
+            return Begun([answer], partial(_events, writer, answer, spoken))
+
+        def failed(error: ApiError) -> str:
+            writer = asked.writer(uuid4().hex, tokens)
+            return "".join(map(_written, [*writer.begin(), *writer.failed(error)]))
+
         if asked.stream:
-            return EventStream(_events(writer, answer, spoken), headers_of(answer))
+            return await streamed(begun(), failed, asked.ping)
+        writer, answer = await answered()
         return JSONResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))
 
     async def _prompt(self, asked: SurfaceBody) -> Prompt:
@@ -126,13 +142,17 @@ async def _whole(writer: Writer, answer: Answer, spoken: Spoken) -> Mapping[str,
     return writer.body()
 
 
-async def _events(writer: Writer, answer: Answer, spoken: Spoken) -> AsyncGenerator[str, None]:
+async def _events(
+    writer: Writer, answer: Answer, spoken: Spoken, told: Mapping[str, Any]
+) -> AsyncGenerator[str, None]:
     """Yield server-sent events, those of a chunk as one piece.
 
     The first piece has the events that begin the answer, the last one those that end it. An answer
-    that breaks off ends with an event that says so.
+    that breaks off ends with an event that says so. told: fields that the first event has in
+    addition.
     """
-    said, ended = [*map(_written, writer.begin())], False
+    (name, first), *others = writer.begin()
+    said, ended = [*map(_written, [(name, first | told), *others])], False
     try:
         async with aclosing(answer.chunks) as chunks:
             async for chunk in chunks:

@@ -219,6 +219,8 @@ class CountRequest(SurfaceBody):
 class MessagesRequest(CountRequest):
     """A conversation to continue. `store` is as in a chat; Anthropic has no such field."""
 
+    ping: ClassVar[str] = 'event: ping\ndata: {"type":"ping"}\n\n'
+
     max_tokens: int = Field(ge=1)
     stop_sequences: list[str] = Field(default=[], max_length=16)
     store: bool | None = None

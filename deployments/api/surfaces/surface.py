@@ -9,6 +9,7 @@ from pydantic import GetJsonSchemaHandler, PrivateAttr, ValidationInfo, model_va
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from deployments.api.event_stream import COMMENT
 from deployments.api.input import Input, validated
 from deployments.api.known_fields import refuse_others
 from deployments.api.request_bodies import ChatRequest
@@ -50,6 +51,8 @@ class SurfaceBody(Passed, ABC):
 
     names: ClassVar[Mapping[str, str]]
     """The names that fields of a chat request have here, for errors."""
+    ping: ClassVar[str] = COMMENT
+    """What a stream says that has nothing to say."""
     without_effect: ClassVar[Sequence[str]] = ()
     only: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
     """What fields may say that are not offered, which is that nothing is asked for."""

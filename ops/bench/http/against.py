@@ -24,6 +24,7 @@ from ops.harness.running_service import started_service
 from ops.harness.settings import Setup
 from ops.harness.vllm_cli import startable
 from schemas import AppConfig
+from workers.http_clients import async_client
 
 ROUNDS_AT_MOST = 12
 SAME_PRIORITY = {"RAY_worker_niceness": "0"}
@@ -87,7 +88,7 @@ async def _turn(url: str, prompts: Sequence[Prompt], asked: Asked, tick: Tick) -
     # The others' processes still poll their queues, on cores that this one needs.
     await asyncio.sleep(POLLING_SECONDS)
     limits = httpx.Limits(max_connections=asked.concurrency)
-    async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
+    async with async_client(url, timeout=None, limits=limits) as client:
         parameters = {"model": await model_name(client), **asked.parameters}
         questions, before = Questions(client, prompts, parameters), processor_seconds(url)
         replies, seconds = await questions.all(asked.concurrency, tick)

@@ -152,9 +152,10 @@ async def _measure(url: str, method: str | None, asked: "Asked") -> dict[str, An
     from ops.bench.http.runs import Questions
     from ops.harness.chat_client import model_name
     from ops.harness.processor_time import per_request_ms, processor_seconds
+    from workers.http_clients import async_client
 
     limits = httpx.Limits(max_connections=asked.concurrency)
-    async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
+    async with async_client(url, timeout=None, limits=limits) as client:
         model = await model_name(client)
         pinned = model if method is None else f"{model}:{method}"
         questions = Questions(client, asked.prompts, {"model": pinned, **asked.parameters})

@@ -16,6 +16,7 @@ from ops.bench.routed.service import Site
 from ops.harness.boundary import InputError
 from ops.harness.chat_client import Reply, model_name
 from ops.harness.prompts import Prompt
+from workers.http_clients import async_client
 
 READY_SECONDS = 60.0
 WARM_UPS = 3
@@ -106,7 +107,7 @@ async def _until_ready(client: httpx.AsyncClient, methods: Sequence[str]) -> Non
 def _client(url: str, key: str | None) -> httpx.AsyncClient:
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     limits = httpx.Limits(max_connections=1)
-    return httpx.AsyncClient(base_url=url, timeout=None, limits=limits, headers=headers)
+    return async_client(url, timeout=None, limits=limits, headers=headers)
 
 
 async def _arms(clients: Mapping[str, httpx.AsyncClient], plan: Plan) -> dict[str, Questions]:

@@ -5,8 +5,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
 from ops.bench.routed.arm_keys import kept_apart, new_keys
 from ops.bench.routed.figures import ROUTED
 from ops.harness.boundary import InputError
@@ -15,6 +13,7 @@ from ops.harness.engines import POLLING_SECONDS
 from ops.harness.running_service import started_service
 from ops.harness.settings import Setup
 from schemas import AppConfig, MethodDeployment
+from workers.http_clients import async_client
 from workers.methods import METHODS
 
 
@@ -66,7 +65,7 @@ async def joined(url: str, settings: AppConfig, wanted: Sequence[str] | None) ->
 
     Raises InputError if no service answers or a method is not served.
     """
-    async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+    async with async_client(url, timeout=None) as client:
         model, *others = await model_names(client)
     pinning = f"{model}:"
     served = [name.removeprefix(pinning) for name in others if name.startswith(pinning)]

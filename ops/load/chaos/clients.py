@@ -13,6 +13,7 @@ import httpx
 from ops.harness.chat_client import DATA, event_lines
 from ops.harness.prompts import Prompt
 from ops.load.arrivals import Floats
+from workers.http_clients import async_client
 
 PATIENCE_SECONDS = 120.0
 """A client hears nothing for so long: then it gives its request up."""
@@ -60,7 +61,7 @@ def client(url: str) -> httpx.AsyncClient:
     A kept connection whose other end has died would say nothing about the service.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=limits)
+    return async_client(url, timeout=PATIENCE_SECONDS, limits=limits)
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from deployments.actors import FEEDBACK
 from deployments.app import INGRESS
 from ops.harness.processes import CONTROLLER, PROXY, Process, processes
 from ops.load.chaos.site import Site
+from workers import http_clients
 
 LASTS_SECONDS = 15.0
 SLOW_CLIENTS = 16
@@ -153,7 +154,8 @@ def killer_grammars(site: Site, _: Process) -> Iterator[Pids]:
                 return
             with suppress(httpx.HTTPError):
                 body = _asking(site, 16, grammar=killer(number))
-                httpx.post(f"{site.service.url}{_CHAT}", json=body, timeout=_KILLER_SECONDS)
+                with http_clients.client(site.service.url, timeout=_KILLER_SECONDS) as service:
+                    service.post(_CHAT, json=body)
 
     with ThreadPoolExecutor(KILLERS) as clients:
         for client in range(KILLERS):

@@ -21,6 +21,7 @@ from deployments.run import APPLICATION
 from ops.harness.own_service import CALL_SECONDS, OwnService
 from ops.harness.processes import CONTROLLER, PROXY, Process, processes
 from workers.bundle import load_bundle
+from workers.http_clients import client
 
 _LOOK_SECONDS = 5.0
 
@@ -30,7 +31,7 @@ class Site:
 
     def __init__(self, service: OwnService) -> None:
         self.service = service
-        self._client = httpx.Client(base_url=service.url, timeout=_LOOK_SECONDS)
+        self._client = client(service.url, timeout=_LOOK_SECONDS)
         self.model = load_bundle(service.config.bundle).name
         table = served_table(service.config)
         self.store = Path(service.config.feedback.state_uri)

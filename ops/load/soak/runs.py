@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
 from ops.harness.own_service import OwnService
 from ops.harness.prompts import Prompt
 from ops.load.arrivals import Floats
 from ops.load.client import client, until_quiet
 from ops.load.soak.clients import drive
 from ops.load.soak.samples import Sample, sample, watch
+from workers.http_clients import async_client
 
 STEADY_SECONDS = 5.0
 """Idle seconds before the idle state is sampled."""
@@ -49,7 +48,7 @@ async def run_soak(
 
 
 async def _idle(service: OwnService) -> Sample:
-    async with httpx.AsyncClient(base_url=service.url) as server:
+    async with async_client(service.url) as server:
         await until_quiet(server, service.replicas)
     await asyncio.sleep(STEADY_SECONDS)
     return await asyncio.to_thread(sample, service, 0.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deployments.api.drafted_runs import DraftedRuns
-from deployments.api.projection import Plane
+from deployments.api.introspection import Plane
 from deployments.artifacts import embedding
 from schemas import DecodeChunk
 

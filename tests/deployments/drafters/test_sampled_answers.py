@@ -67,6 +67,26 @@ async def test_every_api_gives_samples_unless_the_request_says_no(ingress, kept,
     assert len(kept) == 1
 
 
+@pytest.mark.parametrize("path", ASKED)
+async def test_every_api_keeps_past_answers_unless_the_request_says_no(ingress, monkeypatch, path):
+    """What drafters of later requests look up."""
+    requests, streams = [], ingress.streams
+    for name, real in dict(streams).items():
+        monkeypatch.setitem(streams, name, _noted(real, requests))
+    await posted(ingress, path, ASKED[path])
+    await posted(ingress, path, ASKED[path] | {"store": False})
+    await ingress.http.post(path, json=ASKED[path], headers={NO_LEARNING: "1"})
+    assert [request.kept for request in requests] == [True, False, False]
+
+
+def _noted(real, requests):
+    def stream(request, whole):
+        requests.append(request)
+        return real(request, whole)
+
+    return stream
+
+
 async def test_turns_of_a_conversation_share_its_hash(ingress, kept):
     system = {"role": "system", "content": "Be brief."}
     first = [system, *HELLO["messages"]]

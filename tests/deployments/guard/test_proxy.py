@@ -1,9 +1,10 @@
-"""What a proxy is spared of a request's headers."""
+"""What a proxy is spared of a request's headers, and which of Ray's own paths are closed."""
 
+import pytest
 from ray.serve._private.http_util import validate_http_proxy_callback_return
 from ray.serve._private.utils import call_function_from_import_path
 
-from deployments.guard.proxy import IMPORT_PATH, PlainHeaders
+from deployments.guard.proxy import IMPORT_PATH, ClosedRoutes, PlainHeaders
 
 KEPT = [
     (b"authorization", b"Bearer sk-1"),
@@ -37,6 +38,31 @@ async def test_what_is_not_printable_is_dropped():
     assert await seen({"type": "lifespan"}) == {"type": "lifespan"}
 
 
-def test_ray_takes_it_by_its_import_path():
-    [found] = validate_http_proxy_callback_return(call_function_from_import_path(IMPORT_PATH))
-    assert found.cls is PlainHeaders
+def test_ray_takes_them_by_their_import_path(monkeypatch):
+    for name in ("no_proxy", "no_grpc_proxy"):  # which it sets
+        monkeypatch.setenv(name, "")
+    found = validate_http_proxy_callback_return(call_function_from_import_path(IMPORT_PATH))
+    assert [one.cls for one in found] == [ClosedRoutes, PlainHeaders]
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "status"),
+    [
+        ("/-/routes", "", 404),
+        ("/prefix/-/routes", "/prefix", 404),
+        ("/-/healthz", "", 200),
+        ("/v1/models", "", 200),
+    ],
+)
+async def test_only_rays_list_of_routes_is_closed(path, root, status):
+    async def app(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "root_path": root}
+    await ClosedRoutes(app)(scope, None, send)
+    assert sent[0]["status"] == status

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import ValidationError
@@ -44,6 +45,14 @@ def test_no_vllm_and_no_head_is_needed_and_each_replica_has_a_server(config, mon
         assert placed_engine(config.shared, specs, config.engine, rank).openai.urls == (url,)
     [given, *_] = made.init_args
     assert given.engine.openai.api_key_file.is_absolute()
+
+
+def test_a_proxy_that_cannot_be_used_is_refused(config, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", "socks5h://127.0.0.1:1080")
+    with pytest.raises(ConfigError, match=r"^the proxy in ALL_PROXY.*httpx\[socks\]"):
+        build(config)
+    monkeypatch.setenv("NO_PROXY", ",".join(urlsplit(url).hostname for url in URLS))
+    build(config)
 
 
 def test_what_servers_do_not_do_is_not_asked_of_them(config, tiny_bundle):

@@ -4,6 +4,7 @@ vLLM's; the tiny models answer for it."""
 import pytest
 from asking import HELLO
 
+from deployments.api.answering import NO_LEARNING
 from deployments.request.refusals import Refusals
 from workers.methods import get_method
 
@@ -60,7 +61,7 @@ async def test_a_pinned_method_that_speculates_refuses(per_method):
     response = await post(per_method, MIN_P | {"model": "tiny:ngram"})
     said = refused(response, "min_p")
     assert said.startswith("min_p: ")
-    assert said.endswith("ngram's engine speculates: pin no method")
+    assert said.endswith("ngram has an engine that speculates: pin no method")
     assert (await post(per_method, MIN_P | {"model": "tiny:naive"})).status_code == 200
 
 
@@ -75,3 +76,29 @@ async def test_without_the_method_that_could_there_is_no_answer(per_method):
     per_method.answerer.circuits.resting = lambda: frozenset({"naive"})
     response = await post(per_method, MIN_P)
     assert response.status_code == 503
+
+
+@pytest.mark.parametrize(
+    "asked", [{"json": HELLO | {"store": False}}, {"headers": {NO_LEARNING: "1"}}]
+)
+async def test_an_answer_that_must_not_be_kept_goes_to_no_method_that_keeps_all(ingress, asked):
+    """vLLM's suffix drafter keeps every answer of its engine, whatever the request says."""
+    suffix = get_method("vllm_suffix").model_copy(update={"name": "draft_verify"})
+    others = [in_vllm("naive"), in_vllm("ngram")]
+    keeps_none = suffix.model_copy(update={"settings": {"drafter": {"max_cached_requests": 0}}})
+    for specs, elsewhere, taken in (
+        (suffix, False, False),
+        (keeps_none, False, True),
+        (keeps_none, True, False),
+    ):
+        refusals = Refusals([(specs,), *others], elsewhere=elsewhere)
+        ingress.answerer._refusals = refusals
+        body = {"json": HELLO} | asked
+        response = await ingress.http.post("/v1/chat/completions", **body)
+        assert (response.headers["x-specadapt-method"] == "draft_verify") is taken
+        pinned = body | {"json": body["json"] | {"model": "tiny:draft_verify"}}
+        response = await ingress.http.post("/v1/chat/completions", **pinned)
+        if not taken:
+            assert "draft_verify keeps every answer: pin no method" in refused(response, "store")
+    usual = await post(ingress, HELLO | {"store": True})
+    assert usual.headers["x-specadapt-method"] == "draft_verify"

@@ -51,6 +51,12 @@ async def test_a_request_carries_its_method_scope_and_every_parameter(server, en
     assert body["stream_options"] == {"include_usage": True}
 
 
+async def test_an_answer_that_must_not_be_kept_says_so(server, engine):
+    async for _ in engine.generate(request("vllm_eagle3", PROMPT, kept=False)):
+        pass
+    assert server.asked[0][2]["vllm_xargs"] == {"specadapt_method": "eagle3", "specadapt_kept": 0}
+
+
 async def test_a_key_of_a_file_is_sent(server, bundle, tmp_path):
     (tmp_path / "key").write_text("secret\n")
     engine = loaded(server, bundle, openai={"api_key_file": tmp_path / "key"})

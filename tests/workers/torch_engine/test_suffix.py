@@ -101,6 +101,19 @@ async def test_what_waits_is_indexed_where_nobody_decodes(load_engine, byte_bund
     assert len(engine._past._pieces) == len(asking)
 
 
+@pytest.mark.parametrize("method", ["naive", "suffix"])
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_answer_that_must_not_be_kept_is_not(
+    make_rig, byte_bundle: Bundle, method: str, kept: bool
+) -> None:
+    rig = make_rig(byte_bundle, ["naive", "suffix"])
+    running = rig.submit(method, PROMPT, max_tokens=TOKENS, kept=kept)
+    while running.finished is None:
+        rig.round()
+    rig.round()
+    assert bool(rig.engine._past.bytes) is kept
+
+
 async def test_an_answer_that_failed_is_not_kept(
     load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

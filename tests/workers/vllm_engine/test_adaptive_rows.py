@@ -28,6 +28,7 @@ class World:
         self.predicted: dict[str, list[int]] = {}
         self.unread: dict[str, int] = {}
         self.running: set[str] = set()
+        self.unkept: set[str] = set()
         followers = {"eagle3": SimpleNamespace(unread=lambda name: self.unread.get(name, 0))}
         self.adaptive = Adaptive(Options(learned, **options), followers, clock=lambda: self.now)
         for rows in (1, 2, 4, 8, 16):
@@ -51,6 +52,7 @@ class World:
             prompt_tokens=lambda _row: 3,
             greedy=lambda _row: True,
             predicted=lambda row: self.predicted.get(names[row], []),
+            kept=lambda row: names[row] not in self.unkept,
             asked=lambda row: (f"asked {names[row]}", names[row].split("/")[0]),
         )
         self.now += self.seconds(sum(scheduled.values()))
@@ -110,6 +112,17 @@ def test_an_answer_of_another_method_serves_later_ones():
     say(world, "s/b", answer[:4])
     assert world.step({"s/b": [answer[4]]}).tokens_of(0, {})[:2] == answer[5:7]
     assert not world.adaptive._others
+
+
+@pytest.mark.parametrize("rows", [None, []])
+def test_an_answer_that_must_not_be_kept_serves_no_later_one(rows):
+    world = World()
+    world.unkept.add("s/a")
+    for token in range(20, 40):
+        world.step({"s/a": [token]}, rows=rows)
+    world.running.clear()
+    say(world, "s/b", [20, 21, 22, 23, 24])
+    assert not world.adaptive._past.bytes
 
 
 def test_of_other_methods_only_answers_are_held():

@@ -198,3 +198,7 @@ async def test_a_scrape_of_an_engine_that_does_not_count_succeeds_and_is_logged(
 
     assert "specadapt_method" in await scraped(taken)
     assert "acceptance by drafter is not counted: RuntimeError('engine gone')" in caplog.text
+
+
+def test_a_request_may_say_that_its_answer_must_not_be_kept():
+    assert asked({"vllm_xargs": {"specadapt_kept": 0}})["vllm_xargs"]["specadapt_kept"] == 0

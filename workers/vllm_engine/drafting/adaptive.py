@@ -82,6 +82,7 @@ class _Sequence:
     scope: str
     prompt_tokens: int
     prediction: Prediction | None = None
+    kept: bool = True
     skipped: int = 0
     text: list[int] = field(default_factory=list)
     used: str | None = None
@@ -263,9 +264,11 @@ class Adaptive:
             asked, scope = step.asked(row)
             begins, predicted = step.prompt_tokens(row), step.predicted(row)
             prediction = Prediction(predicted, begins) if predicted else None
-            among[name] = _Sequence(name, asked, scope, begins, prediction)
+            kept = step.kept(row)
+            among[name] = _Sequence(name, asked, scope, begins, prediction, kept)
         return among[name]
 
     def _end(self, sequence: _Sequence) -> None:
-        self._past.add(sequence.scope, sequence.answer)
+        if sequence.kept:
+            self._past.add(sequence.scope, sequence.answer)
         self._controller.forget(sequence.id)

@@ -12,6 +12,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
+from workers.methods import KEPT_KEY
 from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE, method_named
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class Step:
         extra = self._extra(row)
         scope = extra.get(SCOPE)
         return str(extra.get(REQUEST, "")), scope if isinstance(scope, str) else self.request(row)
+
+    def kept(self, row: int) -> bool:
+        """Return whether later answers may look a row's answer up."""
+        return self._extra(row).get(KEPT_KEY, True) != 0  # from a server's JSON, it may be a number
 
     def predicted(self, row: int) -> Sequence[int]:
         """Return the tokens that a row's request predicts; none if they are not all tokens of the

@@ -104,6 +104,7 @@ async def test_a_request_tells_the_drafters_its_scope():
         method="vllm_adaptive",
         prompt_token_ids=(1, 2),
         scope="a",
+        kept=False,
         sampling=SamplingParams(temperature=0.8),
     )
     runner = SimpleNamespace(
@@ -118,6 +119,9 @@ async def test_a_request_tells_the_drafters_its_scope():
     assert step.asked(0) == ("r", "a")
     assert step.asked(1) == ("", "other"), "an answer without a scope is for nobody else"
     assert [step.greedy(row) for row in (0, 1)] == [False, True]
+    assert [step.kept(row) for row in (0, 1)] == [False, True]
+    runner.requests["r"].sampling_params.extra_args["specadapt_kept"] = 0.0  # as a server reads it
+    assert not step.kept(0)
 
 
 @pytest.mark.parametrize("predicted", [3, "ab", ["a"], [1, None], [1, 100], [-1], {"1": 1}])

@@ -1,0 +1,120 @@
+"""Which servers our own clients ask through the environment's proxy."""
+
+import socket
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from typer.testing import CliRunner
+
+from ops.harness.running_service import free_port
+from ops.main import app
+from workers.http_clients import async_client, client, is_here
+
+HERE = ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "0.0.0.0", socket.gethostname()]
+VARIABLES = [f"{name}_PROXY" for name in ("HTTP", "HTTPS", "ALL", "NO")]
+ROOT = Path(__file__).parents[2]
+ROOMS = ("workers", "router", "deployments", "training", "ops")
+REMOTE = "http://203.0.113.7:8000"
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Answers with the target of the request line, of which a proxy gets the whole URL."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.path.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def listening():
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+async def answers(url):
+    """What the server says to either client."""
+    with client(url, timeout=5.0) as one:
+        first = one.get("/health").text
+    async with async_client(url, timeout=5.0) as other:
+        return [first, (await other.get("/health")).text]
+
+
+@pytest.mark.parametrize("host", HERE)
+def test_own_addresses_are_here(host):
+    assert is_here(f"http://{host}:8000")
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "[2001:db8::1]", "example.com", "localhost.com"])
+def test_other_addresses_are_not(host):
+    assert not is_here(f"http://{host}:8000/v1")
+
+
+@pytest.mark.parametrize("scheme", ["http", "socks5h"])
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
+async def test_nothing_here_goes_through_a_proxy(monkeypatch, name, scheme):
+    monkeypatch.setenv(name, f"{scheme}://127.0.0.1:{free_port()}")
+    with listening() as url:
+        assert await answers(url) == ["/health", "/health"]
+
+
+async def test_other_servers_are_asked_through_it(monkeypatch):
+    with listening() as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        assert await answers(REMOTE) == [f"{REMOTE}/health"] * 2
+
+
+@pytest.mark.parametrize("make", [client, async_client])
+def test_a_proxy_that_needs_a_package_is_told_in_one_line(monkeypatch, make):
+    monkeypatch.setenv("ALL_PROXY", "socks5h://127.0.0.1:1080")
+    with pytest.raises(ValueError, match=r"ALL_PROXY.*pip install 'httpx\[socks\]'"):
+        make(REMOTE)
+    monkeypatch.setenv("NO_PROXY", "203.0.113.7")
+    make(REMOTE)
+
+
+def test_certificates_of_the_environment_stay(monkeypatch, tmp_path):
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
+    with pytest.raises(OSError, match="No such file"):
+        client("https://localhost:8000")
+
+
+@pytest.mark.parametrize("command", [["chat"], ["routing", "history"]])
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5h://127.0.0.1:1080"])
+def test_commands_say_that_nobody_answers_here(monkeypatch, proxy, command):
+    """Not that the proxy does not."""
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    url = f"http://127.0.0.1:{free_port()}"
+    result = CliRunner().invoke(app, [*command, "--url", url])
+    assert result.exit_code == 2
+    assert f"--url: no service answers at {url}" in result.output
+    result = CliRunner().invoke(app, [*command, "--url", REMOTE]) if "socks" in proxy else None
+    assert result is None or "httpx[socks]" in result.output
+
+
+def test_no_other_code_makes_clients():
+    """Else it would ask this machine's servers through a proxy."""
+    makers = ("httpx.Client(", "httpx.AsyncClient(", "httpx.get(", "httpx.post(", "httpx.request(")
+    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    found = [path.name for path in files if any(one in path.read_text() for one in makers)]
+    assert found == ["http_clients.py"]
