@@ -3,21 +3,29 @@
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.guard.header_bounds import bound_headers
+
 IMPORT_PATH = "deployments.guard.proxy:middlewares"
 """For RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH, in the environment of every node."""
 OUR_OWN = b"x-specadapt-"
+_MULTIPLEXED = b"serve_multiplexed_model_id"
 
 
 def middlewares() -> list[Middleware]:
-    """Return what a proxy of this service puts before itself."""
+    """Return what a proxy, or an ingress behind HAProxy, puts before itself.
+
+    Ray calls it where it is about to start such a server, which then bounds its headers.
+    """
+    bound_headers()
     return [Middleware(PlainHeaders)]
 
 
 class PlainHeaders:
-    """ASGI middleware that drops headers whose value is not printable ASCII.
+    """ASGI middleware that drops headers whose value is not printable ASCII, and Ray's model id.
 
     Ray's proxy decodes several headers, such as `x-request-id`, as UTF-8 and writes them into the
-    response as Latin-1: it answers 500 where that fails. The ingress checks its own ones.
+    response as Latin-1: it answers 500 where that fails. The ingress checks its own ones. Ray keeps
+    every model id that it reads, before any key is checked, for as long as the proxy lives.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -33,4 +41,6 @@ class PlainHeaders:
 
 
 def _is_plain(name: bytes, value: bytes) -> bool:
+    if name.replace(b"-", b"_") == _MULTIPLEXED:
+        return False
     return name.startswith(OUR_OWN) or all(0x20 <= byte < 0x7F or byte == 0x09 for byte in value)
