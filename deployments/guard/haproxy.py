@@ -101,12 +101,11 @@ def bounded(configuration: str) -> str:
         (r"^(defaults\n)", rf"\1    timeout http-request {_HEADER_SECONDS}s\n"),
         # Ray's metrics keep every name of a method for ever.
         (r"^(frontend http_frontend\n +bind .*\n)", rf"\1{refused}"),
-        # Until a new HAProxy knows the application, it would answer 404.
-        (
-            r"^(backend default_backend\n) .*\n",
-            rf"\1{answer.format(503, 'hdr Retry-After 1 ', _NO_INGRESS, '')}",
-        ),
     )
+    if "use_backend" not in configuration:
+        # A new HAProxy does not know the application yet. Ray answers 404 to that.
+        there = answer.format(503, "hdr Retry-After 1 ", _NO_INGRESS, "")
+        edits += ((r"^(backend default_backend\n) .*\n", rf"\1{there}"),)
     for pattern, replacement in edits:
         configuration, found = re.subn(pattern, replacement, configuration, flags=re.MULTILINE)
         if not found:

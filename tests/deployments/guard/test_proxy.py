@@ -1,8 +1,10 @@
 """What a proxy is spared of a request's headers."""
 
+import uvicorn
 from ray.serve._private.http_util import validate_http_proxy_callback_return
 from ray.serve._private.utils import call_function_from_import_path
 
+from deployments.guard.header_bounds import BoundedHeaders
 from deployments.guard.proxy import IMPORT_PATH, PlainHeaders
 
 KEPT = [
@@ -18,6 +20,8 @@ DROPPED = [
     (b"x-request-timeout-seconds", b"\xff"),
     (b"traceparent", b"a\x00b"),
     (b"x-any", b"a\x7f"),
+    (b"serve-multiplexed-model-id", b"mine"),
+    (b"serve_multiplexed-model_id", b"mine"),
 ]
 
 
@@ -31,7 +35,7 @@ async def seen(scope):
     return scopes[0]
 
 
-async def test_what_is_not_printable_is_dropped():
+async def test_what_is_not_printable_or_ray_would_keep_is_dropped():
     scope = {"type": "http", "headers": [*KEPT, *DROPPED], "path": "/"}
     assert await seen(scope) == {**scope, "headers": KEPT}
     assert await seen({"type": "lifespan"}) == {"type": "lifespan"}
@@ -40,3 +44,6 @@ async def test_what_is_not_printable_is_dropped():
 def test_ray_takes_it_by_its_import_path():
     [found] = validate_http_proxy_callback_return(call_function_from_import_path(IMPORT_PATH))
     assert found.cls is PlainHeaders
+    settings = uvicorn.Config(None)
+    settings.load()
+    assert settings.http_protocol_class is BoundedHeaders
