@@ -85,7 +85,9 @@ async def test_what_is_beyond_gets_431_and_no_place_in_memory(port, pieces):
 
 
 @pytest.mark.parametrize(
-    "trailers", [[b"a: b\r\n" * MAX_HEADERS], [b"a: ", *[MEGABYTE] * 4]], ids=["many", "bomb"]
+    "trailers",
+    [[b"a: b\r\n" * MAX_HEADERS + b"\r\n"], [b"a: ", *[MEGABYTE] * 4]],
+    ids=["many", "bomb"],
 )
 async def test_trailers_beyond_end_the_connection(port, trailers):
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
