@@ -102,7 +102,7 @@ def bounded(configuration: str) -> str:
         # Ray's metrics keep every name of a method for ever.
         (r"^(frontend http_frontend\n +bind .*\n)", rf"\1{refused}"),
     )
-    if "use_backend" not in configuration:
+    if not re.search("^ +use_backend ", configuration, re.MULTILINE):
         # A new HAProxy does not know the application yet. Ray answers 404 to that.
         there = answer.format(503, "hdr Retry-After 1 ", _NO_INGRESS, "")
         edits += ((r"^(backend default_backend\n) .*\n", rf"\1{there}"),)
