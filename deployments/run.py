@@ -1,14 +1,18 @@
 """`specadapt serve`: the whole service in the foreground."""
 
+import atexit
 import logging
 import math
 import os
+import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +24,7 @@ from deployments.actors import DRAFTERS, FEEDBACK, LOADS, running_actors
 from deployments.api.response_headers import notice_of
 from deployments.app import build
 from deployments.configuration import resolved
+from deployments.guard import haproxy
 from deployments.guard.proxy import IMPORT_PATH
 from schemas import AppConfig
 from workers.bundle import load_bundle
@@ -127,7 +132,7 @@ def start_local_ray(cpus: int, gpus: int | None = None) -> None:
     # does the same for SIGINT, and ends what does not listen to SIGTERM by SIGKILL.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        with _environment(_OF_RAY):
+        with _environment({**_OF_RAY, **_haproxy_settings()}):
             ray.init(
                 address="local",
                 num_cpus=cpus,
@@ -139,6 +144,16 @@ def start_local_ray(cpus: int, gpus: int | None = None) -> None:
             )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+
+
+def _haproxy_settings() -> dict[str, str]:
+    """Return the environment with HAProxy, or nothing where Ray's Python proxy is to run."""
+    if not haproxy.available() or os.environ.get("RAY_SERVE_ENABLE_HA_PROXY", "1") != "1":
+        return {}
+    # A socket's path has at most 108 characters, and TMPDIR may be long.
+    folder = tempfile.mkdtemp(prefix="specadapt-", dir="/tmp")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return haproxy.local_settings(Path(folder))
 
 
 def _start_ray(config: AppConfig) -> None:

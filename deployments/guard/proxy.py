@@ -4,17 +4,23 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.guard.header_bounds import bound_headers
 from deployments.transport import bypass_proxies
 
 IMPORT_PATH = "deployments.guard.proxy:middlewares"
 """For RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH, in the environment of every node."""
 ROUTES = "/-/routes"
 OUR_OWN = b"x-specadapt-"
+_MULTIPLEXED = b"serve_multiplexed_model_id"
 
 
 def middlewares() -> list[Middleware]:
-    """Return what a proxy of this service puts before itself. Prepare its process."""
+    """Return what a proxy, or an ingress behind HAProxy, puts before itself.
+
+    Ray calls it where it is about to start such a server, which then bounds its headers.
+    """
     bypass_proxies()
+    bound_headers()
     return [Middleware(ClosedRoutes), Middleware(PlainHeaders)]
 
 
@@ -32,10 +38,11 @@ class ClosedRoutes:
 
 
 class PlainHeaders:
-    """ASGI middleware that drops headers whose value is not printable ASCII.
+    """ASGI middleware that drops headers whose value is not printable ASCII, and Ray's model id.
 
     Ray's proxy decodes several headers, such as `x-request-id`, as UTF-8 and writes them into the
-    response as Latin-1: it answers 500 where that fails. The ingress checks its own ones.
+    response as Latin-1: it answers 500 where that fails. The ingress checks its own ones. Ray keeps
+    every model id that it reads, before any key is checked, for as long as the proxy lives.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -51,4 +58,6 @@ class PlainHeaders:
 
 
 def _is_plain(name: bytes, value: bytes) -> bool:
+    if name.replace(b"-", b"_") == _MULTIPLEXED:
+        return False
     return name.startswith(OUR_OWN) or all(0x20 <= byte < 0x7F or byte == 0x09 for byte in value)

@@ -1,9 +1,11 @@
 """What a proxy is spared of a request's headers, and which of Ray's own paths are closed."""
 
 import pytest
+import uvicorn
 from ray.serve._private.http_util import validate_http_proxy_callback_return
 from ray.serve._private.utils import call_function_from_import_path
 
+from deployments.guard.header_bounds import BoundedHeaders
 from deployments.guard.proxy import IMPORT_PATH, ClosedRoutes, PlainHeaders
 
 KEPT = [
@@ -19,6 +21,8 @@ DROPPED = [
     (b"x-request-timeout-seconds", b"\xff"),
     (b"traceparent", b"a\x00b"),
     (b"x-any", b"a\x7f"),
+    (b"serve-multiplexed-model-id", b"mine"),
+    (b"serve_multiplexed-model_id", b"mine"),
 ]
 
 
@@ -32,7 +36,7 @@ async def seen(scope):
     return scopes[0]
 
 
-async def test_what_is_not_printable_is_dropped():
+async def test_what_is_not_printable_or_ray_would_keep_is_dropped():
     scope = {"type": "http", "headers": [*KEPT, *DROPPED], "path": "/"}
     assert await seen(scope) == {**scope, "headers": KEPT}
     assert await seen({"type": "lifespan"}) == {"type": "lifespan"}
@@ -43,6 +47,9 @@ def test_ray_takes_them_by_their_import_path(monkeypatch):
         monkeypatch.setenv(name, "")
     found = validate_http_proxy_callback_return(call_function_from_import_path(IMPORT_PATH))
     assert [one.cls for one in found] == [ClosedRoutes, PlainHeaders]
+    settings = uvicorn.Config(None)
+    settings.load()
+    assert settings.http_protocol_class is BoundedHeaders
 
 
 @pytest.mark.parametrize(

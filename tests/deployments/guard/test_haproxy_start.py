@@ -1,0 +1,134 @@
+"""Ray's HAProxy as our program starts it, on the configuration that Ray writes."""
+
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+
+import psutil
+import pytest
+from ray.serve._private import constants, haproxy_templates
+from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
+from ray.serve.config import HTTPOptions
+from running_service import until
+
+from deployments.guard import haproxy
+
+pytestmark = pytest.mark.skipif(not haproxy.available(), reason="Ray brings no HAProxy")
+
+# Starts the program as Ray does, tells its process, and lives on.
+RAY = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); input()"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def written(folder, port, servers=1):
+    """The file that Ray writes for a service with one ingress, or for none yet."""
+    ingresses = [ServerConfig(name="ingress", host="127.0.0.1", port=free_port())]
+    backend = BackendConfig("http-app", "/", app_name="app", servers=ingresses)
+    config = HAProxyConfig(
+        socket_path=str(folder / "admin.sock"),
+        server_state_base=str(folder),
+        server_state_file=str(folder / "server-state"),
+        metrics_socket_path=str(folder / "metrics.sock"),
+        http_options=HTTPOptions(host="127.0.0.1", port=port),
+        has_received_routes=True,
+    )
+    file = folder / "haproxy.cfg"
+    HAProxyApi(
+        config, {"app": backend} if servers else {}, str(file)
+    )._generate_config_file_internal()
+    return file
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    """A socket's path is short."""
+    return tmp_path_factory.mktemp("h")
+
+
+@pytest.fixture
+def started(folder):
+    """Starts HAProxy by the program; gives Ray's process and its own."""
+    parents = []
+
+    def start(servers=1):
+        port = free_port()
+        command = [folder / "haproxy", "-db", "-f", written(folder, port, servers)]
+        environment = {**os.environ, **haproxy.local_settings(folder)}
+        parent = subprocess.Popen(
+            [sys.executable, "-c", RAY, *map(str, command)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        parents.append(parent)
+        own = psutil.Process(int(parent.stdout.readline()))
+        until(lambda: listening(own))
+        return parent, own, port
+
+    yield start
+    for parent in parents:
+        parent.kill()
+        parent.communicate()
+
+
+def listening(process):
+    connections = process.net_connections("inet")
+    return [c.laddr for c in connections if c.status == psutil.CONN_LISTEN]
+
+
+def asked(port, *pieces):
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as connection:
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+        except ConnectionError:
+            pass
+        answer = connection.recv(65536).decode()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def test_it_listens_at_its_address_alone_and_dies_with_ray(started):
+    parent, own, port = started()
+    assert listening(own) == [("127.0.0.1", port)]
+    os.kill(parent.pid, signal.SIGKILL)
+    until(lambda: not own.is_running() or own.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_headers_and_methods_are_bounded(started):
+    _, own, port = started()
+    before = own.cpu_times().user
+    bomb = [b"a: " + b"b" * 2**20 + b"\r\n"] * 64
+    assert asked(port, b"GET / HTTP/1.1\r\n", *bomb)[0] == 400
+    assert own.cpu_times().user - before < 1.0
+    status, body = asked(port, b"FOO / HTTP/1.1\r\n\r\n")
+    assert (status, json.loads(body)["error"]["code"]) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize("servers", [0, 1], ids=["not known", "not there"])
+def test_without_an_ingress_clients_try_again(started, servers):
+    _, _, port = started(servers)
+    status, body = asked(port, b"GET /v1/models HTTP/1.1\r\n\r\n")
+    assert (status, json.loads(body)["error"]["code"]) == (503, "unavailable")
+
+
+def test_another_template_of_rays_is_noticed():
+    with pytest.raises(ValueError, match="listen stats"):
+        haproxy.bounded(haproxy_templates.HAPROXY_CONFIG_TEMPLATE.replace("listen stats", ""))
+
+
+def test_ray_knows_the_variables(tmp_path):
+    source = inspect.getsource(constants)
+    assert [name for name in haproxy.local_settings(tmp_path) if name not in source] == []
