@@ -15,6 +15,8 @@ from typing import Any
 
 MAX_NAMES = 1024
 """Names of a pattern. With so many properties llguidance takes no schema."""
+MAX_LENGTH = 256
+"""Characters of such a name."""
 _VALUES = ("const", "default", "enum", "examples")
 """Keys with values of answers, which are no schemas."""
 _BEGIN, _END = "\ue000", "\ue001"
@@ -86,6 +88,8 @@ def _alternatives(kind: Any, value: Any) -> list[str]:
             return [_BEGIN]
         case kinds.AT if value is kinds.AT_END:
             return [_END]
+        case kinds.IN if value[0][0] is kinds.NEGATE and _is_everything(value[1:]):
+            return []
         case kinds.IN:
             return [char for item in value for char in _characters(*item)]
         case kinds.BRANCH:
@@ -95,6 +99,12 @@ def _alternatives(kind: Any, value: Any) -> list[str]:
         case kinds.MAX_REPEAT | kinds.MIN_REPEAT if value[1] <= MAX_NAMES:
             return _repeated(_texts(value[2]), *value[:2])
     raise _ManyError
+
+
+def _is_everything(items: Iterable[Any]) -> bool:
+    """Return whether a set holds a class of characters and all others."""
+    classes = {str(value) for kind, value in items if kind is kinds.CATEGORY}
+    return any(name.replace("CATEGORY_", "CATEGORY_NOT_") in classes for name in classes)
 
 
 def _characters(kind: Any, value: Any) -> Iterable[str]:
@@ -122,6 +132,8 @@ def _repeated(texts: list[str], least: int, most: int) -> list[str]:
 
 
 def _joined(before: list[str], after: list[str]) -> list[str]:
-    if len(before) * len(after) > MAX_NAMES:
+    joined = product(before, after) if len(before) * len(after) <= MAX_NAMES else ()
+    found = ["".join(pair) for pair in joined]
+    if (before and after and not found) or any(len(text) > MAX_LENGTH for text in found):
         raise _ManyError
-    return [one + other for one, other in product(before, after)]
+    return found
