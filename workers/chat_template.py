@@ -18,6 +18,8 @@ from tokenizers import Tokenizer
 ROLES = ("system", "user", "assistant", "tool")
 _PRIVATE = range(0xF0000, 0xFFFFE)
 """Unused characters, each of which may stand for a control token's name in messages."""
+_SHORT_CHARACTERS = 1024
+"""Texts that take less time than handing them to another thread."""
 
 Messages = Sequence[Mapping[str, Any]]
 RESERVED = frozenset(
@@ -58,13 +60,22 @@ class ChatTokenizer(Protocol):
     ) -> Any: ...
 
 
+Encode = Callable[[ChatTokenizer, str], list[int]]
+"""Returns the token ids of plain text."""
+
+
 class ChatFormatError(ValueError):
     """Messages that the chat template cannot express."""
 
 
 def encode_text(tokenizer: ChatTokenizer, text: str) -> list[int]:
     """Return the token ids of plain text, in which the names of control tokens are text."""
-    ids: list[int] = _control_tokens(tokenizer).plain.encode(text, add_special_tokens=False).ids
+    plain = _control_tokens(tokenizer).plain
+    if len(text) <= _SHORT_CHARACTERS:
+        short: list[int] = plain.encode(text, add_special_tokens=False).ids
+        return short
+    # `encode` would hold Python's global lock, and with it all other threads.
+    ids: list[int] = plain.encode_batch_fast([text], add_special_tokens=False)[0].ids
     return ids
 
 
@@ -85,20 +96,20 @@ def encode_chat(
     add_generation_prompt: bool,
     continue_final_message: bool = False,
     variables: Mapping[str, Any] = MappingProxyType({}),
-    measured: Callable[[int], None] = lambda _: None,
+    encode: Encode = encode_text,
 ) -> list[int]:
     """Return the token ids of messages in the chat template, with the beginning of an answer
     unless it is left out. The name of a special token in a message stays ordinary text.
 
     continue_final_message: end inside the last message, for an answer that continues it.
-    variables: of the template, none of them RESERVED but `tools`. measured: is given the text's
-    length in characters before it is tokenised, and may raise. Raises ChatFormatError for an
-    unknown role, for messages that the template refuses, and where the tokenizer has no template.
+    variables: of the template, none of them RESERVED but `tools`. encode: is called with the
+    pieces of text between control tokens in their order, and may raise. Raises ChatFormatError for
+    an unknown role, for messages that the template refuses, and where the tokenizer has no
+    template.
     """
     chat = _Rendered(tokenizer, messages, variables)
     text = chat.text(len(messages), add_generation_prompt, continue_final_message)
-    measured(len(text))
-    return chat.encode(text)
+    return chat.encode(text, encode)
 
 
 def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[list[int], list[int]]]:
@@ -155,14 +166,14 @@ class _Rendered:
         """Return the first `count` messages."""
         return self._rendered(self._messages[:count], add_generation_prompt, continues)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, encode: Encode = encode_text) -> list[int]:
         ids: list[int] = []
         at = 0
         for found in self._control.written.finditer(text):
-            ids += self._plain(text[at : found.start()])
+            ids += self._plain(text[at : found.start()], encode)
             ids.append(self._control.ids[found[0].strip()])
             at = found.end()
-        return ids + self._plain(text[at:])
+        return ids + self._plain(text[at:], encode)
 
     def _hide(self, text: str) -> str:
         return self._control.replaced(text, self._hidden)
@@ -203,8 +214,8 @@ class _Rendered:
             text = text.replace(hidden, name)
         return text
 
-    def _plain(self, text: str) -> list[int]:
-        return encode_text(self._tokenizer, self._unhidden(text)) if text else []
+    def _plain(self, text: str, encode: Encode) -> list[int]:
+        return encode(self._tokenizer, self._unhidden(text)) if text else []
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -10,11 +10,13 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from deployments.errors import overloaded, unavailable
+from deployments.api.fair_threads import FairThreads
+from deployments.errors import unavailable
+from deployments.guard.caller import Caller
 from schemas import Grammar
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
@@ -26,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 HELPERS = 2
 WAITING = 32
-"""Grammars under way at once; each takes a second of CPU time at most."""
+"""Grammars of a caller and of about one size that wait; each takes a second of CPU time at most."""
 KNOWN = 1024
 """Verdicts kept, for requests that share a grammar."""
 PATIENCE_SECONDS = 60.0
@@ -35,12 +37,13 @@ ATTEMPTS = 2
 
 
 class GrammarChecks:
-    """Check grammars in a small pool of helper processes. Call it from one event loop."""
+    """Check grammars in a small pool of helper processes, in turn by caller. Call it from one event
+    loop."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         """Make the pool; helpers start with the first grammar. arguments: of
         `workers.grammar.helper`."""
-        self._threads = ThreadPoolExecutor(HELPERS, thread_name_prefix="grammar")
+        self._threads = FairThreads(HELPERS, "grammar", WAITING)
         self._helpers = [Helper(arguments) for _ in range(HELPERS)]
         self._idle = SimpleQueue[Helper]()
         for helper in self._helpers:
@@ -48,9 +51,9 @@ class GrammarChecks:
         self._known: OrderedDict[bytes, str | None] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[str | None]] = {}
 
-    async def check(self, grammar: Grammar) -> None:
-        """Raise GrammarError if the grammar is refused, ApiError 429 if too many are being checked
-        and 503 if no helper can check it."""
+    async def check(self, caller: Caller, grammar: Grammar) -> None:
+        """Raise GrammarError if the grammar is refused, ApiError 429 if too many of the caller's
+        wait and 503 if no helper can check it. The caller is charged for the check."""
         check_size(grammar)
         key = hashlib.sha256(f"{grammar.kind}\0{grammar.text}".encode()).digest()
         if key in self._known:
@@ -58,29 +61,29 @@ class GrammarChecks:
             why = self._known[key]
         else:
             # Others may wait for the same grammar: a client that leaves does not cancel it.
-            why = await asyncio.shield(self._checking(key, grammar))
+            why = await asyncio.shield(self._checking(key, caller, grammar))
         if why is not None:
             raise GrammarError(why)
 
-    def _checking(self, key: bytes, grammar: Grammar) -> asyncio.Task[str | None]:
+    def _checking(self, key: bytes, caller: Caller, grammar: Grammar) -> asyncio.Task[str | None]:
         if key not in self._under_way:
-            if len(self._under_way) >= WAITING:
-                raise overloaded("too many grammars are being checked; try again shortly")
-            self._under_way[key] = asyncio.create_task(self._checked(key, grammar))
+            self._under_way[key] = asyncio.create_task(self._checked(key, caller, grammar))
         return self._under_way[key]
 
-    async def _checked(self, key: bytes, grammar: Grammar) -> str | None:
+    async def _checked(self, key: bytes, caller: Caller, grammar: Grammar) -> str | None:
+        size = len(grammar.text)
         try:
-            loop = asyncio.get_running_loop()
-            why = await loop.run_in_executor(self._threads, self._verdict, grammar)
+            verdict = partial(self._verdict, grammar)
+            seconds, why = await self._threads.run(caller.owner, size, verdict)
         finally:
             del self._under_way[key]
+        caller.worked(seconds)
         self._known[key] = why
         if len(self._known) > KNOWN:
             self._known.popitem(last=False)
         return why
 
-    def _verdict(self, grammar: Grammar) -> str | None:
+    def _verdict(self, grammar: Grammar) -> tuple[float, str | None]:
         helper = self._idle.get()
         try:
             return helper.verdict(grammar)
@@ -95,15 +98,16 @@ class Helper:
         self._command = [sys.executable, "-P", "-m", "workers.grammar.helper", *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def verdict(self, grammar: Grammar) -> str | None:
-        """Return why a grammar is refused, None if it is good. Blocks. Raises ApiError 503 if the
-        helper cannot check it."""
+    def verdict(self, grammar: Grammar) -> tuple[float, str | None]:
+        """Return the seconds of CPU time that a grammar took and why it is refused, None if it is
+        good. Blocks. Raises ApiError 503 if the helper cannot check it."""
         line = grammar.model_dump_json().encode() + b"\n"
         for _ in range(ATTEMPTS):
             process = self._process = self._process or self._started()
             reply = self._asked(process, line)
             if reply:
-                return json.loads(reply)  # type: ignore[no-any-return]
+                seconds, why = json.loads(reply)
+                return seconds, why
             self._process = None
             process.kill()
             process.communicate()

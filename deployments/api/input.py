@@ -23,6 +23,10 @@ from deployments.errors import ApiError
 UNSUPPORTED = "unsupported"
 MAX_FIELDS = 256
 """Of one object. Every unknown field is an error of its own, and two megabytes hold many."""
+MAX_CONTAINERS = 32_768
+"""Objects and lists of a body. A megabyte of empty ones takes a second to read."""
+MAX_VALUES = 262_144
+"""Values of a body that follow another one in an object or a list."""
 
 
 class Input(BaseModel):
@@ -82,6 +86,7 @@ def parse(
     ignored: takes the names of unknown fields, which are dropped; without it they are errors.
     Raises ApiError 400 naming the parameter.
     """
+    check_structure(body)
     try:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -89,6 +94,28 @@ def parse(
     if not isinstance(value, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
     return validated(kind, value, defaults, ignored)
+
+
+def check_structure(body: bytes) -> None:
+    """Raise ApiError for more objects, lists or values than a body may have, before it is read."""
+    containers, values = _structure(body)
+    if containers > MAX_CONTAINERS or values > MAX_VALUES:
+        containers, values = _structure(_without_strings(body))
+    for got, most, what in (
+        (containers, MAX_CONTAINERS, "objects and lists"),
+        (values, MAX_VALUES, "values in objects and lists"),
+    ):
+        if got > most:
+            raise ApiError(400, f"the body: at most {most} {what}, got {got}", code="invalid_value")
+
+
+def _structure(body: bytes) -> tuple[int, int]:
+    return body.count(b"{") + body.count(b"["), body.count(b",")
+
+
+def _without_strings(body: bytes) -> bytes:
+    """Return JSON without its strings. An escaped backslash escapes no quote."""
+    return b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 
 def validated(

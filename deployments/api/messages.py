@@ -178,6 +178,12 @@ Messages = Annotated[list[Message], BeforeValidator(few_pieces)]
 """A conversation."""
 
 
+def called_bytes(message: ChatMessage | CallingMessage | ToolMessage) -> int:
+    """Return the size of a message's calls."""
+    calls = message.tool_calls if isinstance(message, CallingMessage) else ()
+    return sum(len(call.function.arguments) for call in calls)
+
+
 def plain_messages(messages: Sequence[ChatMessage | CallingMessage | ToolMessage]) -> list[Plain]:
     """Return a conversation as chat templates read it. Results have the names of the functions
     that were called, which some templates write."""

@@ -45,6 +45,8 @@ WEB = {file.name: file for file in (Path(__file__).parents[1] / "web").iterdir()
 # The page and its modules must be of one version, so browsers ask for them after every load.
 FRESH = {"cache-control": "no-cache"}
 
+LARGE_BYTES = 64 * 1024
+"""Bodies that are not read on the event loop."""
 READING = ["GET", "HEAD"]
 OFFERED = sorted({path for _, path in OPERATIONS if not path.startswith("/admin/")})
 
@@ -116,14 +118,17 @@ class HttpApi:
         asked = await self._asked(ChatRequest, request)
         self._check_answers(asked.model)
         caller_of(request).batch(asked.n, "n")
-        return await self._reply("chat", asked, [await self._reader.chat(asked)], request)
+        return await self._reply(
+            "chat", asked, [await self._reader.chat(asked, caller_of(request))], request
+        )
 
     async def completions(self, request: Request) -> Response:
         asked = await self._asked(CompletionRequest, request)
         self._check_answers(asked.model)
         prompts = len(asked.prompts())
         caller_of(request).batch(prompts * asked.n, "prompt" if prompts > 1 else "n")
-        return await self._reply("completion", asked, await self._reader.completion(asked), request)
+        read = await self._reader.completion(asked, caller_of(request))
+        return await self._reply("completion", asked, read, request)
 
     async def embed(self, request: Request) -> Response:
         asked, caller = await self._asked(EmbeddingRequest, request), caller_of(request)
@@ -132,11 +137,12 @@ class HttpApi:
         return _sent(await self._embeddings.answer(asked, caller.read))
 
     async def tokenize(self, request: Request) -> Response:
-        return _sent(await self._reader.tokenised(await self._asked(TokenizeRequest, request)))
+        asked = await self._asked(TokenizeRequest, request)
+        return _sent(await self._reader.tokenised(asked, caller_of(request)))
 
     async def detokenize(self, request: Request) -> Response:
         asked = await self._asked(DetokenizeRequest, request)
-        return _sent(Detokenized(prompt=await self._reader.text(asked)))
+        return _sent(Detokenized(prompt=await self._reader.text(asked, caller_of(request))))
 
     async def models(self) -> Response:
         names = [*self._reader.names.listed, *self._embeddings.models]
@@ -172,7 +178,7 @@ class HttpApi:
         self._check_answers(asked.model)
         caller = caller_of(request)
         slo = slo_of(request.headers)
-        prompt = await self._reader.explained(asked)
+        prompt = await self._reader.explained(asked, caller)
         prompt = replace(prompt, scope=caller.scope_of(prompt.scope), slo=slo)
         caller.read(len(prompt.token_ids))
         decision, vector = await self._answerer.route(prompt, explore=False)
@@ -230,7 +236,10 @@ class HttpApi:
 
     async def _asked(self, kind: type[Asked], request: Request) -> Asked:
         ignored = None if self.config.http.strict_fields else set[str]()
-        asked = parse(kind, await self._body(request), self._reader.sampling_defaults, ignored)
+        body = await self._body(request)
+        read = partial(parse, kind, body, self._reader.sampling_defaults, ignored)
+        tokenizers, large = self._reader.tokenizers, len(body) > LARGE_BYTES
+        asked = await tokenizers.in_turn(caller_of(request), len(body), read) if large else read()
         if ignored:
             request.state.ignored = listed(ignored)
             logger.info("fields ignored on %s: %s", request.scope["path"], request.state.ignored)

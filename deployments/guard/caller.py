@@ -8,6 +8,10 @@ from deployments.errors import ApiError
 from deployments.guard.limits import Meter, check
 from schemas.keys import Priority
 
+WORK_TOKENS = 1000
+"""Tokens that a second of a core counts as where no answer's tokens count: reading bodies,
+tokenising, checking grammars."""
+
 
 class Caller:
     """Hold a request's key and count what the request uses. teaches: as the key's."""
@@ -85,6 +89,11 @@ class Caller:
         """Count tokens of the answers."""
         self.output_tokens += tokens
         self._charge(tokens)
+
+    def worked(self, seconds: float) -> None:
+        """Count work on the request that is no answer, whatever becomes of the request. Limits
+        that it exceeds refuse the next ones."""
+        self._charge(int(seconds * WORK_TOKENS))
 
     def _charge(self, tokens: int) -> None:
         for meter in self._meters:

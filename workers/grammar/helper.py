@@ -1,8 +1,9 @@
 """A helper process that checks grammars in children, which may crash.
 
 `python -m workers.grammar.helper TOKENIZER_JSON VOCAB END...` reads a grammar as one line of JSON,
-forks a child that compiles and tries it within limits, and writes the verdict as one line of JSON:
-null, or why the grammar is refused. It ends with its input.
+forks a child that compiles and tries it within limits, and writes a line of JSON: the seconds of
+CPU time that this took, and the verdict, which is null or why the grammar is refused. It ends with
+its input.
 """
 
 import gc
@@ -34,8 +35,11 @@ NICENESS = 5
 """Grammars give way to the processes that answer."""
 
 
-def verdict(grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]) -> str | None:
-    """Return why a grammar is refused, None if it is good. Forks: for a process of one thread."""
+def verdict(
+    grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]
+) -> tuple[float, str | None]:
+    """Return the seconds of CPU time that a grammar took and why it is refused, None if it is good.
+    Forks: for a process of one thread."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -43,12 +47,13 @@ def verdict(grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]) -> st
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         said = pipe.read()
-    _, status = os.waitpid(child, 0)
+    _, status, used = os.wait4(child, 0)
+    seconds = used.ru_utime + used.ru_stime
     if os.waitstatus_to_exitcode(status) == 0:
-        return json.loads(said)  # type: ignore[no-any-return]
+        return seconds, json.loads(said)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
-        return f"it takes more than {CPU_SECONDS:g} s to compile: make it smaller"
-    return "it is nested too deeply or too large to compile: make it simpler"
+        return seconds, f"it takes more than {CPU_SECONDS:g} s to compile: make it smaller"
+    return seconds, "it is nested too deeply or too large to compile: make it simpler"
 
 
 def check(grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]) -> None:

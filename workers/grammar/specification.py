@@ -7,6 +7,7 @@ from llguidance import regex_to_lark
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from schemas import Grammar
+from workers.grammar.property_names import with_listed_names
 
 WHITESPACE = r"[ \n\t]{0,8}"
 """Bounded, since a model in a loop would otherwise put spaces until its tokens run out."""
@@ -59,5 +60,6 @@ def json_schema(grammar: Grammar) -> dict[str, Any]:
 
 
 def spaced(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that bounds the spaces between JSON's tokens."""
-    return schema | {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+    """Return a schema that bounds the spaces between JSON's tokens and has a name behind every
+    comma."""
+    return with_listed_names(schema) | {"x-guidance": {"whitespace_pattern": WHITESPACE}}

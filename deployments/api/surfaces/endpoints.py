@@ -9,7 +9,7 @@ from uuid import uuid4
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from deployments.api.answering import Answering, headers_of
+from deployments.api.answering import Answering, caller_of, headers_of
 from deployments.api.event_stream import Begun, streamed
 from deployments.api.input import Input
 from deployments.api.prompt_reader import PromptReader
@@ -22,6 +22,7 @@ from deployments.api.tools.pieces import Said
 from deployments.api.tools.spoken import Spoken
 from deployments.api.usage import usage
 from deployments.errors import ApiError
+from deployments.guard.caller import Caller
 from deployments.request.answered import Answer
 from deployments.request.prompt import Prompt
 
@@ -56,11 +57,11 @@ class Surfaces:
 
     async def count_tokens(self, request: Request) -> Response:
         asked = await self._read(CountRequest, request)
-        prompt = await self._prompt(asked)
+        prompt = await self._prompt(asked, caller_of(request))
         return JSONResponse({"input_tokens": len(prompt.token_ids)})
 
     async def _answer(self, asked: SurfaceBody, request: Request) -> Response:
-        prompt = await self._prompt(asked)
+        prompt = await self._prompt(asked, caller_of(request))
         tokens = len(prompt.token_ids)
         spoken = Spoken(self._reader.tools.parser(asked.chat.offer), prompt.reasoning)
 
@@ -81,18 +82,21 @@ class Surfaces:
         writer, answer = await answered()
         return JSONResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))
 
-    async def _prompt(self, asked: SurfaceBody) -> Prompt:
+    async def _prompt(self, asked: SurfaceBody, caller: Caller) -> Prompt:
+        known: dict[str, list[int]] = {}
         try:
-            return await self._reader.chat(asked.chat)
+            return await self._reader.chat(asked.chat, caller, known)
         except ApiError as error:
             if not (asked.shortens and error.code == "context_length_exceeded"):
                 raise asked.named(error) from error
-            shorter = await self._shortened(asked.chat)
+            shorter = await self._shortened(asked.chat, caller, known)
             if shorter is None:
                 raise asked.named(error) from error
             return shorter
 
-    async def _shortened(self, chat: ChatRequest) -> Prompt | None:
+    async def _shortened(
+        self, chat: ChatRequest, caller: Caller, known: dict[str, list[int]]
+    ) -> Prompt | None:
         """Return the prompt with as few of the first turns left out as are too much; None if the
         last turn alone is too long."""
         head, turns = _turns(chat)
@@ -101,7 +105,8 @@ class Surfaces:
             without = (few + most) // 2
             messages = [*head, *(message for turn in turns[without:] for message in turn)]
             try:
-                found = await self._reader.chat(chat.model_copy(update={"messages": messages}))
+                shorter = chat.model_copy(update={"messages": messages})
+                found = await self._reader.chat(shorter, caller, known)
             except ApiError as error:
                 if error.code != "context_length_exceeded":
                     raise

@@ -99,13 +99,13 @@ async def test_plain_prompts_do_not_wait_for_grammars(ingress, checks):
     assert {response.status_code for response in await asyncio.gather(*waiting)} == {200}
 
 
-async def test_too_many_at_once_are_a_429(ingress, checks, monkeypatch):
-    monkeypatch.setattr(grammar_checks, "WAITING", 1)
-    await posted(ingress, "/v1/chat/completions", given("a{3}"))
-    for pid in pids(checks):
-        os.kill(pid, signal.SIGSTOP)
-    first = [asyncio.create_task(post(ingress, given("b"))) for _ in range(3)]
-    await until(lambda: len(checks._under_way) == 1)
+async def test_too_many_of_a_caller_are_a_429(ingress, checks, monkeypatch):
+    monkeypatch.setattr(checks._threads, "_most", 1)
+    for helper in helpers(checks):
+        helper._process = helper._started()
+        os.kill(helper._process.pid, signal.SIGSTOP)
+    first = [asyncio.create_task(post(ingress, given(text))) for text in ("b", "b", "d", "d")]
+    await until(lambda: len(checks._under_way) == 2)
     response = await post(ingress, given("c"))
     assert response.status_code == 429
     assert response.headers["retry-after"] == "1"

@@ -7,7 +7,7 @@ from asking import HELLO
 
 from deployments.api.embeddings import EmbeddingRequest
 from deployments.api.generation import GenerationRequest
-from deployments.api.input import parse
+from deployments.api.input import MAX_CONTAINERS, MAX_VALUES, parse, validated
 from deployments.api.openapi import OPERATIONS
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.surfaces.messages import CountRequest
@@ -207,7 +207,40 @@ def test_the_first_error_of_many_is_enough(case):
     asked = {"prompt": "a"} if kind is CompletionRequest else {"messages": CHAT["messages"]}
     if kind in (EmbeddingRequest, ResponsesRequest):
         asked = {}
-    error = refused(kind, {"model": "m"} | asked | fields)
+    with pytest.raises(ApiError) as caught:
+        validated(kind, {"model": "m"} | asked | fields)
+    error = caught.value
     assert error.status == 400
     assert error.__cause__.error_count() < 300
     assert (error.param or "").startswith(param or "")
+
+
+def body_with(value):
+    return encoded(CHAT)[:-1] + b', "chat_template_kwargs": {"a": ' + value + b"}}"
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (b"[" + b"[]," * MAX_CONTAINERS + b"[]]", "objects and lists"),
+        (b"[" + b'{"a":{}},' * (MAX_CONTAINERS // 2) + b"[]]", "objects and lists"),
+        (b"[" + b"1," * MAX_VALUES + b"1]", "values"),
+        (b'{"a":1' + b',"a":1' * MAX_VALUES + b"}", "values"),
+        (b"[" * MAX_CONTAINERS, "objects and lists"),
+    ],
+)
+def test_a_body_is_refused_before_its_containers_are_read(value, what, monkeypatch):
+    """Wherever they are. To read a million of them takes seconds, in which nobody is answered."""
+    monkeypatch.setattr("pydantic_core.from_json", None)
+    for kind in (ChatRequest, ResponsesRequest, CountRequest, CompletionRequest):
+        with pytest.raises(ApiError, match=what) as caught:
+            parse(kind, body_with(value))
+        assert (caught.value.status, caught.value.code) == (400, "invalid_value")
+
+
+@pytest.mark.parametrize(
+    "text", ["[{" * MAX_CONTAINERS, '\\"[{,' * MAX_VALUES, '\\[{,"' * MAX_VALUES]
+)
+def test_braces_in_texts_are_no_containers(text):
+    asked = parse(ChatRequest, encoded(CHAT | {"messages": [{"role": "user", "content": text}]}))
+    assert asked.messages[0].content == text

@@ -6,7 +6,7 @@ import threading
 import pytest
 from asking import posted
 
-from deployments.api import prompt_reader
+from deployments.api import prompt_reader, tokenizers
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.tokenizing import TokenizeRequest
@@ -33,7 +33,7 @@ def threads(monkeypatch):
 
         return encoded
 
-    monkeypatch.setattr(prompt_reader, "_SHORT_BYTES", 100)
+    monkeypatch.setattr(tokenizers, "_SHORT_BYTES", 100)
     monkeypatch.setattr(prompt_reader, "encode_chat", noted(encode_chat))
     monkeypatch.setattr(prompt_reader, "encode_prompt", noted(encode_prompt))
     return seen

@@ -1,0 +1,117 @@
+"""Threads that serve callers in turn, by the time that each has taken."""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from deployments.errors import overloaded
+
+_CLASS_BITS = 3
+_SMALLEST_BITS = 12
+"""Sizes up to 4 KiB share a queue, those up to 32 KiB, and so on."""
+
+Result = TypeVar("Result")
+Spent = Callable[[float], None]
+_Key = tuple[str, int]
+_Waiting = tuple[asyncio.Future[Any], Callable[[], Any], Spent]
+
+
+def _free(_seconds: float) -> None:
+    """Charge nobody."""
+
+
+@dataclass
+class _Queue:
+    """Hold one caller's calls of about one size. seconds: taken, as start-time fair queueing counts
+    them."""
+
+    seconds: float
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    running: int = 0
+
+
+class FairThreads:
+    """Run blocking calls on a few threads. Use it from one event loop.
+
+    Each caller has a queue for each class of sizes, so that small calls do not wait for large ones
+    where callers have no keys. The queue that has taken the least time is next. One queue never
+    occupies all of several threads.
+    """
+
+    def __init__(self, threads: int, name: str, waiting: float = math.inf) -> None:
+        """waiting: calls that may wait in one queue."""
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._idle, self._most = threads, waiting
+        self._share = max(1, threads - 1)
+        self._queues: dict[_Key, _Queue] = {}
+        self._now = 0.0
+
+    async def run(
+        self, owner: str, size: int, call: Callable[[], Result], spent: Spent = _free
+    ) -> Result:
+        """Return the call's result.
+
+        owner: whose turn it takes. size: bytes that the call reads. spent: is told the seconds that
+        the call took. Raises ApiError 429 if too many calls of the queue wait, and what the call
+        raises.
+        """
+        large = max(0, size.bit_length() - _SMALLEST_BITS + _CLASS_BITS - 1)
+        key = (owner, large // _CLASS_BITS)
+        queue = self._queues.setdefault(key, _Queue(self._now))
+        if len(queue.waiting) >= self._most:
+            raise overloaded(f"{len(queue.waiting)} of your requests wait here; try again shortly")
+        queue.seconds = max(queue.seconds, self._now)
+        result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        queue.waiting.append((result, call, spent))
+        self._start()
+        return await result
+
+    def _start(self) -> None:
+        """Start calls while there is an idle thread and a queue that may have one."""
+        while self._idle:
+            ready = [q for q in self._queues.values() if q.waiting and q.running < self._share]
+            if not ready:
+                break
+            queue = min(ready, key=lambda each: each.seconds)
+            waiting = queue.waiting.popleft()
+            if not waiting[0].done():  # else nobody waits for it any more
+                self._run(queue, *waiting)
+        # An idle queue that is behind the others would begin where they are.
+        self._queues = {
+            key: queue
+            for key, queue in self._queues.items()
+            if queue.waiting or queue.running or queue.seconds > self._now
+        }
+
+    def _run(
+        self, queue: _Queue, result: asyncio.Future[Any], call: Callable[[], Any], spent: Spent
+    ) -> None:
+        self._now = max(self._now, queue.seconds)
+        self._idle -= 1
+        queue.running += 1
+        loop, began = asyncio.get_running_loop(), time.perf_counter()
+
+        def ended(done: Future[Any]) -> None:
+            self._idle += 1
+            queue.running -= 1
+            seconds = time.perf_counter() - began
+            queue.seconds += seconds
+            spent(seconds)
+            error = done.exception()
+            if result.done():
+                pass
+            elif error is None:
+                result.set_result(done.result())
+            else:
+                result.set_exception(error)
+            self._start()
+
+        def report(done: Future[Any]) -> None:
+            loop.call_soon_threadsafe(ended, done)
+
+        self._pool.submit(call).add_done_callback(report)
