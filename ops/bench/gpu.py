@@ -38,8 +38,7 @@ def bench_gpu(
         bool,
         typer.Option(
             "--vllm",
-            help="measure vLLM's engines instead: several methods in one, in its first and its "
-            "second model runner, and each method alone",
+            help="measure vLLM's engines instead: several methods in one, and each method alone",
         ),
     ] = False,
     prompts: flags.Prompts = None,

@@ -17,9 +17,8 @@ from ops.harness.settings import Setup, device_of, with_dtype
 from schemas import MethodSpec
 from workers.bundle import load_bundle
 from workers.portfolio import decodable, method_of
-from workers.vllm_engine.environment import RUNNER
-from workers.vllm_engine.shared import SECOND_RUNNERS
 
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 PLAIN = "vllm_naive"
 METHODS = (*(PLAIN, "vllm_ngram", "vllm_suffix", "vllm_medusa", "vllm_eagle3", "vllm_adaptive"),)
 ALONE = ("none", "ngram", "eagle", "eagle3", "draft_model")
@@ -74,11 +73,9 @@ async def measure_vllm(plan: Plan, bar: Progress) -> dict[str, Any]:
 
 
 def _groups(setup: Setup) -> Iterator[Group]:
-    """All methods in the first runner; those that can in the second; each alone in vLLM's choice,
+    """All methods in the first runner; each alone in vLLM's choice,
     in turn, since each takes its share of the GPU's memory."""
     yield Group("shared, first runner", replace(setup, shared=True), "0")
-    second = [spec for spec in setup.methods if spec.drafter in ("none", *SECOND_RUNNERS)]
-    yield Group("shared, second runner", _only(setup, *second, shared=True), "1")
     for spec in setup.methods:
         if spec.drafter in ALONE:
             yield Group(f"vLLM's {spec.drafter}", _only(setup, spec), None)
