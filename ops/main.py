@@ -21,8 +21,6 @@ from ops.load.scaling.command import bench_scaling
 from ops.load.soak.command import bench_soak
 from ops.models.bundle.importing import bundle
 from ops.models.train.app import train
-from ops.models.tune.batch import tune_batch
-from ops.models.tune.tree import tune_tree
 from ops.operate.chat import chat
 from ops.operate.config import config
 from ops.operate.dashboards import grafana
@@ -90,8 +88,6 @@ for noun in (
 ):
     app.command()(noun)
 app.command("export-encoder")(export_encoder)
-app.command("tune-tree")(tune_tree)
-app.command("tune-batch")(tune_batch)
 bench.command("decode")(bench_decode)
 bench.command("router")(bench_router)
 bench.command("quality")(bench_quality)

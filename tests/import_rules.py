@@ -129,7 +129,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "scaling": LOAD_SHARES | {"loadtest"},
         "soak": LOAD_SHARES | {"chaos"},
     },
-    "ops/models": {"bundle": set(), "train": set(), "tune": set()},
+    "ops/models": {"bundle": set(), "train": set()},
 }
 ASSEMBLERS = {
     "workers": {"faults", "loader"},

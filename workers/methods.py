@@ -8,8 +8,8 @@ VLLM_PREFIX = "vllm_"
 """Prefix of the names of vLLM's methods. `specadapt vllm serve` leaves it out."""
 
 MEDUSA_TREE = "0 1 0.0 0.0.0"
-"""The trees that `specadapt tune-tree` found for the demo's heads on one core, where every
-verified token costs time. A GPU that verifies 64 tokens as fast as one needs larger trees."""
+"""The tree that decoded fastest with the demo's heads on one core, where every verified token costs
+time. A GPU that verifies 64 tokens as fast as one needs larger trees."""
 
 _ALL = (
     MethodSpec(

@@ -18,7 +18,6 @@ COMMANDS = [
     ["serve"],
     ["chat"],
     ["export-encoder"],
-    ["tune-tree"],
     ["bench", "decode"],
     ["bench", "router"],
     ["bench", "quality"],

@@ -7,7 +7,6 @@ from typing import Any
 
 from schemas import MethodSpec
 from schemas.config import DatastoreConfig
-from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
 from workers.drafting.lookup.datastore import open_datastore
 from workers.portfolio import ADAPTIVE, decodable, method_of
@@ -16,6 +15,7 @@ from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
 from workers.vllm_engine.speculation import (
     ADAPTIVE_VERIFICATION,
     REJECTION_SAMPLE_METHODS,
+    draft_tokens,
     verification,
 )
 from workers.vllm_engine.speculation import speculative_config as own_config
@@ -45,7 +45,7 @@ def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str,
     portfolio = _portfolio(specs, bundle)
     if not portfolio.methods:
         return None
-    tokens = max(max(drafting.schedule.gammas) for drafting in portfolio.methods.values())
+    tokens = max(drafting.tokens for drafting in portfolio.methods.values())
     if portfolio.host is not None:
         options = dict(portfolio.drafters[portfolio.host])
     else:
@@ -112,7 +112,7 @@ def _portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> Portfolio:
         known = drafters.setdefault(spec.drafter, own)
         known[TOKENS] = max(known[TOKENS], own[TOKENS])
     return Portfolio(
-        methods={spec.name: Drafting(spec.drafter, schedule_of(spec)) for spec in drafting},
+        methods={spec.name: Drafting(spec.drafter, draft_tokens(spec)) for spec in drafting},
         drafters=drafters,
         host=next((name for name in HOSTS if name in drafters), None),
         adaptive=options,
@@ -129,10 +129,8 @@ def _adaptive(spec: MethodSpec, bundle: Bundle) -> Options:
     if other:
         raise ValueError(f"{spec.name}: learned: {other[0]} is not a method of vLLM that drafts")
     here = [one for one in methods if decodable(one, bundle)]
-    most = max(schedule_of(spec).gammas)
-    learned = tuple(
-        Learned(one.name, one.drafter, min(most, max(schedule_of(one).gammas))) for one in here
-    )
+    most = draft_tokens(spec)
+    learned = tuple(Learned(one.name, one.drafter, min(most, draft_tokens(one))) for one in here)
     try:
         return Options(learned, **settings)  # type: ignore[arg-type]
     except TypeError as error:

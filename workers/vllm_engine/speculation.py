@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas import MethodSpec
-from workers.batch_schedule import STOP
 from workers.bundle import Bundle
 from workers.portfolio import ADAPTIVE, part_of
-from workers.vllm_engine.batch_schedule import most_draft_tokens
 
 REJECTION_SAMPLE_METHODS = {"rejection": "standard", "block": "block"}
 """vLLM's names of verifiers."""
@@ -66,9 +64,17 @@ def verification(spec: MethodSpec, drafters: Sequence[str] = (ADAPTIVE,)) -> dic
     a part that vLLM lacks."""
     _check(spec, drafters)
     return {
-        "num_speculative_tokens": most_draft_tokens(spec),
+        "num_speculative_tokens": draft_tokens(spec),
         "rejection_sample_method": REJECTION_SAMPLE_METHODS[spec.verifier],
     }
+
+
+def draft_tokens(spec: MethodSpec) -> int:
+    """Return a method's draft tokens per step. Raises ValueError for a method that never drafts."""
+    tokens = int(spec.settings.get("stop", {}).get("gamma", 4))  # type: ignore[arg-type]
+    if tokens < 1:
+        raise ValueError(f"{spec.name}: give a gamma above 0, or use vllm_naive")
+    return tokens
 
 
 def _check(spec: MethodSpec, drafters: Sequence[str]) -> None:
@@ -76,7 +82,7 @@ def _check(spec: MethodSpec, drafters: Sequence[str]) -> None:
     admitted = {
         "drafter": drafters,
         "tree": ("chain",),
-        "stop": ("fixed", STOP),
+        "stop": ("fixed",),
         "verifier": verifiers,
     }
     for role, names in admitted.items():
