@@ -100,7 +100,6 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
             *("logs", "actors", "loads", "learning", "drafters"),
         },
     },
-    "training": {"corpus": set()},
     "ops": {
         "harness": set(),
         "bench": {"harness"},
@@ -112,14 +111,9 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "report": {"harness", "load", "tables"},
     },
     "ops/bench": {
-        **{name: set() for name in ("decode", "http", "step_profile", "stage_runs")},
-        "stages": {"stage_runs"},
-        "step": {"step_profile"},
-        "gpu": {"gpu_runs", "gpu_vllm"},
-        "gpu_vllm": {"gpu_runs"},
-        "gpu_runs": {"decode"},
-        "quality": {"decode"},
-        "routed": {"decode", "http"},
+        **{name: set() for name in ("stats", "http", "step_profile")},
+        "decode": {"stats"},
+        "routed": {"stats", "http"},
     },
     "ops/load": {
         **dict.fromkeys(LOAD_SHARES, LOAD_SHARES),

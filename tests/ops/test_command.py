@@ -12,15 +12,12 @@ COMMANDS = [
     ["generate"],
     ["profile"],
     ["fit"],
-    ["assign"],
     ["evaluate"],
     ["route"],
     ["serve"],
     ["chat"],
     ["export-encoder"],
     ["bench", "decode"],
-    ["bench", "router"],
-    ["bench", "quality"],
     ["bench", "http"],
 ]
 
@@ -61,7 +58,6 @@ def test_help_imports_no_heavy_library():
         (["generate", "--method", "naive", "--prompt", " ", "--bundle", "."], "bundle.json"),
         (["bench", "decode", "--bundle", "no/such"], "--bundle: no/such is not a folder"),
         (["bench", "decode", "--prompts", "no/such.jsonl"], "no/such.jsonl: No such file"),
-        (["assign", "--speedups", "no/such.csv"], "no/such.csv: No such file"),
         (["fit", "--profile", "no/such", "--out", "x"], "no/such is not a profile"),
         (["chat", "--url", "http://127.0.0.1:9"], "no service answers at http://127.0.0.1:9"),
         (["bench", "decode", "--dtype", "float8"], "'--dtype'"),

@@ -6,7 +6,10 @@ from typing import Any
 
 from rich.console import Group
 
-from ops.bench.decode.figures import (
+from ops.bench.decode.quality import quality_tables
+from ops.bench.decode.runs import Measured, Plan
+from ops.bench.stats import (
+    STAGES,
     domain_mean,
     group,
     match_figures,
@@ -14,7 +17,6 @@ from ops.bench.decode.figures import (
     speedup_key,
     summarise,
 )
-from ops.bench.decode.runs import Measured, Plan
 from ops.harness.machine import describe_machine
 from ops.harness.output import table
 from ops.harness.prompts import fingerprint
@@ -40,6 +42,7 @@ def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
             name: {"tokens_per_s": domain_mean(rates(measured.runs[name]))}
             for name in measured.peers
         },
+        **({"quality": measured.quality} if plan.quality else {}),
         "settings": _settings(plan, measured),
     }
 
@@ -68,6 +71,13 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         ["method", *(f"over {name}" for name in plain), *(f"over {mode}" for mode in modes)],
         [[name, *_intervals(method, plain, modes)] for name, method in methods.items()],
     )
+    if told := {name: m["stage_ms"] for name, m in methods.items() if m["stage_ms"]}:
+        stages = ("step", *STAGES)
+        yield table(
+            "Milliseconds of a decode step",
+            ["method", *stages],
+            [[name, *(own[stage] for stage in stages)] for name, own in told.items()],
+        )
     baseline = figures["settings"]["baseline"]
     key = speedup_key(baseline)
     domains = sorted({domain for m in methods.values() for domain in m["by_domain"]})
@@ -83,6 +93,8 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
                 f"{name}: {kind} on {found['prompt_id']} at token {found['position']}, "
                 f"gap {found['gap']:.2e}"
             )
+    if "quality" in figures:
+        yield from quality_tables(figures["quality"])
 
 
 def _intervals(method: dict[str, Any], plain: list[str], modes: list[str]) -> list[str]:

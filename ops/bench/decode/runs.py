@@ -10,12 +10,19 @@ from typing import Any
 
 from rich.progress import Progress
 
-from ops.bench.decode import huggingface, llamacpp
-from ops.bench.decode.figures import NEAR_TIE_GAP, Divergence, Run, first_difference
-from ops.bench.decode.huggingface import HuggingFace
-from ops.bench.decode.llamacpp import LlamaCpp, gguf_file
 from ops.bench.decode.lockstep import Asked, in_lockstep
-from ops.bench.decode.peer_process import PeerProcess
+from ops.bench.decode.peers import (
+    CPP_MODES,
+    HF_MODES,
+    PLAIN,
+    STATIC_MODE,
+    HuggingFace,
+    LlamaCpp,
+    PeerProcess,
+    gguf_file,
+)
+from ops.bench.decode.quality import quality_of
+from ops.bench.stats import NEAR_TIE_GAP, Divergence, Run, first_difference, stages_of
 from ops.harness.boundary import InputError
 from ops.harness.decoding import EncodedPrompt, answer_to, encode
 from ops.harness.engines import Engines, engines_of
@@ -25,7 +32,7 @@ from schemas import DecodeRequest, SamplingParams
 from workers.bundle import Bundle, load_bundle
 from workers.end_tokens import end_tokens
 
-COMPARED = huggingface.PLAIN
+COMPARED = PLAIN
 """The peer that answers at temperature 0 are compared with."""
 
 
@@ -35,7 +42,7 @@ class Plan:
 
     peers: their modes, None for Hugging Face's but hf-static. seeded: whether requests carry a
     seed. lockstep: see `in_lockstep`. predict: whether requests carry the prompt's response as
-    their prediction.
+    their prediction. quality: whether answers are compared with the target's distribution.
     """
 
     setup: Setup
@@ -50,6 +57,7 @@ class Plan:
     seeded: bool = False
     lockstep: bool = False
     predict: bool = False
+    quality: bool = False
 
     def sampling(self, repeat: int, max_tokens: int) -> SamplingParams:
         """Return the sampling parameters of a repeat's requests."""
@@ -71,6 +79,7 @@ class Measured:
     runs: dict[str, list[Run]] = field(default_factory=dict)
     run_seconds: dict[str, list[float]] = field(default_factory=dict)
     divergences: dict[str, list[Divergence]] = field(default_factory=dict)
+    quality: dict[str, Any] = field(default_factory=dict)
 
 
 async def measure(plan: Plan, bar: Progress) -> Measured:
@@ -88,6 +97,9 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
         await _repeat_all(plan, bundle, encoded, peers, measured, lambda: bar.advance(task))
         if plan.temperature == 0 and COMPARED in peers:
             _compare(peers[COMPARED], plan, encoded, measured)
+    if plan.quality:
+        runs = {name: measured.runs[name] for name in plan.setup.names}
+        measured.quality = quality_of(plan.setup, bundle, encoded, runs, plan.temperature, bar)
     return measured
 
 
@@ -100,23 +112,23 @@ def _started(plan: Plan, bundle: Bundle, stack: ExitStack) -> dict[str, PeerProc
     if wanted == ():
         return {}
     found = dict[str, PeerProcess]()
-    known = (*huggingface.MODES, *llamacpp.MODES)
+    known = (*HF_MODES, *CPP_MODES)
     for mode in wanted or ():
         if mode not in known:
             raise InputError(f"--peers: {mode!r} is none of {', '.join(known)}, none")
-    if wanted is None or {*wanted} & {*huggingface.MODES}:
+    if wanted is None or {*wanted} & {*HF_MODES}:
         hugging_face = PeerProcess(
             HuggingFace, bundle, engine.dtype, engine.threads, device_of(engine)
         )
         stack.enter_context(closing(hugging_face))
         found |= dict.fromkeys(hugging_face.modes, hugging_face)
-    if {*(wanted or ())} & {*llamacpp.MODES}:
+    if {*(wanted or ())} & {*CPP_MODES}:
         file, end = gguf_file(bundle), end_tokens(bundle)
         cpp = PeerProcess(LlamaCpp, file, end, engine.threads, engine.max_context)
         stack.enter_context(closing(cpp))
         found |= dict.fromkeys(cpp.modes, cpp)
     if wanted is None:
-        wanted = tuple(mode for mode in found if mode != huggingface.STATIC_MODE)
+        wanted = tuple(mode for mode in found if mode != STATIC_MODE)
     for mode in wanted:
         if mode not in found:
             raise InputError(f"--peers: {mode} needs a draft model, which the bundle has not")
@@ -242,6 +254,7 @@ class _Repeat:
             answer.first_token_seconds,
             answer.stats.target_steps,
             answer.stats.looping,
+            stages_of(answer.stats),
         )
 
 

@@ -1,4 +1,4 @@
-"""The figures of `bench decode`: what docs/measuring.md defines, as pure functions."""
+"""Figures of benchmarks: what docs/measuring.md defines, as pure functions."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from router.fit.speedup import MIN_TOKENS, baseline_of, harmonic_mean, speedup, tokens_per_second
+from schemas import DecodeStats
 from schemas.method import PLAIN_METHODS
 
 NEAR_TIE_GAP = 1e-4
+STAGES = ("draft", "verify", "sample", "other")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Run:
     first_token_seconds: float | None = None
     target_steps: int | None = None
     looping: bool = False
+    stages: tuple[float, ...] | None = None
+    """Seconds of STAGES in all steps; None where the engine does not tell."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -37,6 +41,15 @@ class Run:
         if self.first_token_seconds is None or self.seconds <= self.first_token_seconds:
             return None
         return (len(self.token_ids) - 1) / (self.seconds - self.first_token_seconds)
+
+
+def stages_of(stats: DecodeStats) -> tuple[float, ...] | None:
+    """Return an answer's seconds of STAGES; vLLM tells none."""
+    seconds = (
+        *(stats.draft_seconds, stats.verify_seconds),
+        *(stats.sample_seconds, stats.other_seconds),
+    )
+    return seconds if stats.verify_seconds else None
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,20 @@ def mean_accepted_tokens(runs: Iterable[Run]) -> dict[str, float]:
     return {domain: tokens[domain] / steps[domain] for domain in tokens}
 
 
+def stage_ms(runs: Iterable[Run]) -> dict[str, float] | None:
+    """Return the mean milliseconds of each stage of a decode step, and of the step; None without.
+
+    A batch's step counts once for each of its sequences, and so do its steps.
+    """
+    told = [run for run in runs if run.stages and run.target_steps and run.target_steps > 1]
+    steps = sum((run.target_steps or 1) - 1 for run in told)
+    if not steps:
+        return None
+    columns = zip(*(run.stages or () for run in told), strict=True)
+    parts = {name: 1e3 * sum(own) / steps for name, own in zip(STAGES, columns, strict=True)}
+    return {**parts, "step": sum(parts.values())}
+
+
 def loop_rate(runs: Iterable[Run]) -> float:
     """Return the share of prompts whose answer looped in any repeat."""
     grouped = group(runs)
@@ -213,6 +240,7 @@ def summarise(
             for mode, values in over_peers.items()
         },
         "mat": statistics.fmean(mat.values()) if mat else None,
+        "stage_ms": stage_ms(runs),
         "loop_rate": loop_rate(runs),
         "without_looping": {
             "prompts": sum(map(len, rates(calm).values())),

@@ -1,4 +1,4 @@
-"""`bench quality --perplexity`: perplexity of given responses by precision."""
+"""`bench decode --quality`: perplexity of given responses by precision, and distances."""
 
 import json
 import math
@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest_bundle import DEMO
 
-from ops.bench.quality.perplexity import Response, Scores, figures_of
+from ops.bench.decode.quality import Response, Scores, figures_of
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat
 
@@ -28,8 +28,14 @@ def prompts(tmp_path):
 def test_perplexity_is_that_of_transformers(specadapt, prompts):
     from transformers import AutoModelForCausalLM
 
-    command = ["bench", "quality", "--bundle", DEMO, "--prompts", prompts]
-    figures = specadapt.json(*command, "--perplexity", "float32,int8")
+    command = ["bench", "decode", "--bundle", DEMO, "--prompts", prompts, "--peers", "none"]
+    command += ["--methods", "naive,fuzzy", "--dtype", "float32", "--max-tokens", 24]
+    figures = specadapt.json(*command, "--repeats", 1, "--threads", 1, "--quality")["quality"]
+    lossless, lossy = figures["methods"]["naive"], figures["methods"]["fuzzy"]
+    assert lossless["excess_nats"] == pytest.approx(0.0, abs=1e-4)
+    assert lossless["nats_over_plain"] == 0.0
+    assert lossy["excess_nats"] > lossless["excess_nats"]
+    assert "kl_at_least" not in lossless, "there is no distribution at temperature 0"
     bundle = load_bundle(DEMO)
     model = AutoModelForCausalLM.from_pretrained(bundle.part("target"), dtype=torch.float32)
     tokenizer, nats, count = bundle.tokenizer(), 0.0, 0
@@ -44,10 +50,9 @@ def test_perplexity_is_that_of_transformers(specadapt, prompts):
         with torch.inference_mode():
             nats += tokens * float(model(whole, labels=labels).loss)
         count += tokens
-    assert (figures["responses"], figures["response_tokens"]) == (2, count)
     plain, rounded = figures["precisions"]["float32"], figures["precisions"]["int8"]
     assert plain["nats_per_token"] == pytest.approx(nats / count, abs=2e-4)
-    assert (plain["perplexity_ratio"], plain["same_favourite"]) == (1.0, 1.0)
+    assert (plain["perplexity_ratio"], plain["same_best"], plain["responses"]) == (1.0, 1.0, 2)
     assert 0.8 < rounded["perplexity_ratio"] < 1.25
 
 
@@ -55,16 +60,8 @@ def test_a_ratio_weighs_tokens_and_has_an_interval():
     responses = [Response((1,), (1, 2)), Response((1,), (3, 4, 5, 6))]
     first = Scores([2.0, 4.0], [[1, 2], [3, 4, 5, 6]])
     other = Scores([3.2, 4.0], [[1, 0], [3, 4, 5, 0]])
-    found = figures_of(responses, first, other, 0)
+    found = figures_of(responses, first, other)
     assert found["nats_per_token"] == pytest.approx(1.2)
     assert found["perplexity_ratio"] == pytest.approx(math.exp(0.2), abs=1e-4)
     assert found["perplexity_ratio_ci95"] == pytest.approx([1.0, math.exp(0.6)], abs=1e-4)
-    assert found["same_favourite"] == pytest.approx(4 / 6, abs=1e-4)
-
-
-def test_bad_input_is_named(specadapt, prompts, tmp_path):
-    command = ("bench", "quality", "--bundle", DEMO, "--perplexity")
-    assert "--perplexity" in specadapt.refusal(*command, "fp4", "--prompts", prompts)
-    silent = tmp_path / "silent.jsonl"
-    silent.write_text(json.dumps(ROWS[2]) + "\n")
-    assert "response" in specadapt.refusal(*command, "int8", "--prompts", silent)
+    assert found["same_best"] == pytest.approx(4 / 6, abs=1e-4)

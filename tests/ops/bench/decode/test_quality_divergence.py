@@ -6,8 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.bench.quality.divergence import SHARPER, excess_nats, kl_at_least, nats_over_plain
-from ops.bench.quality.runs import read_answer
+from ops.bench.decode.quality import (
+    SHARPER,
+    excess_nats,
+    kl_at_least,
+    nats_over_plain,
+    read_answer,
+)
 
 ANSWERS, TOKENS, VOCAB = 100, 50, 12
 
@@ -39,19 +44,19 @@ def mean_kl(q, p):
 def test_the_targets_own_tokens_are_at_no_distance(seed):
     p, rng = places(seed)
     readings = spoken(p, p, rng)
-    found, (low, high) = excess_nats(readings, seed)
+    found, (low, high) = excess_nats(readings)
     assert low <= found <= high
     # four times the deviation of 5,000 tokens
     assert abs(found) < 0.07
-    assert 0.0 <= kl_at_least(readings, seed)[0] < 0.003
-    assert abs(nats_over_plain(readings, spoken(p, p, rng), seed)[0]) < 0.1
+    assert 0.0 <= kl_at_least(readings)[0] < 0.003
+    assert abs(nats_over_plain(readings, spoken(p, p, rng))[0]) < 0.1
 
 
 @pytest.mark.parametrize("sharpness", [0.55, 1.5, 2.0])
 def test_another_temperature_is_found_in_full(sharpness):
     p, rng = places(1, concentration=1.0)
     q = normal(p**sharpness)
-    found, (low, high), best = kl_at_least(spoken(p, q, rng), 0)
+    found, (low, high), best = kl_at_least(spoken(p, q, rng))
     assert best == sharpness
     assert 0.0 < low < found < high
     assert found == pytest.approx(mean_kl(q, p), abs=0.025)
@@ -64,7 +69,7 @@ def test_a_lower_bound_is_below_whatever_is_drawn_from(seed, share):
     other = rng.dirichlet(np.ones(VOCAB), (ANSWERS, TOKENS)).clip(1e-9)
     q = normal((1 - share) * p + share * other)
     readings = spoken(p, q, rng)
-    found, (low, high), _ = kl_at_least(readings, seed)
+    found, (low, high), _ = kl_at_least(readings)
     assert 0.0 <= low <= high
     assert found <= mean_kl(q, p) + 0.01
 
@@ -73,10 +78,10 @@ def test_drafts_that_the_target_would_not_say_are_far_and_favourites_below():
     p, rng = places(3)
     lossy = spoken(p, normal(0.5 * p + 0.5 / VOCAB), rng)
     sharp = spoken(p, normal(p**3), rng)
-    assert excess_nats(lossy, 0)[1][0] > 0.3
-    assert kl_at_least(lossy, 0)[1][0] > 0.01
-    assert excess_nats(sharp, 0)[1][1] < -0.3
-    assert kl_at_least(sharp, 0)[1][0] > 0.05
+    assert excess_nats(lossy)[1][0] > 0.3
+    assert kl_at_least(lossy)[1][0] > 0.01
+    assert excess_nats(sharp)[1][1] < -0.3
+    assert kl_at_least(sharp)[1][0] > 0.05
 
 
 @given(st.integers(0, 10_000))
@@ -108,13 +113,13 @@ def test_readings_are_under_the_requests_temperature():
 def test_the_same_answers_have_no_distance_from_themselves():
     p, rng = places(0)
     readings = spoken(p, p, rng)
-    assert nats_over_plain(readings, readings, 0) == (0.0, (0.0, 0.0))
+    assert nats_over_plain(readings, readings) == (0.0, (0.0, 0.0))
 
 
 def test_a_token_weighs_the_same_in_every_answer():
     logits = torch.zeros(3, 2, dtype=torch.float64)
     logits[:, 1] = 1.0
     long, short = read_answer(logits, [0, 0, 0], 0.0), read_answer(logits[:1], [1], 0.0)
-    found, (low, high) = excess_nats([long, short], 0)
+    found, (low, high) = excess_nats([long, short])
     assert found == pytest.approx(0.75, abs=1e-6)
     assert (low, high) == pytest.approx((0.0, 1.0), abs=1e-6)
