@@ -8,7 +8,8 @@ import pytest
 DATA = Path(__file__).parents[2] / "ops" / "data"
 
 # Methods, prompts, routed speedup over `naive`, routed over the best single method: shipped tables
-# on shipped profiles, whose seconds are the tables' own. The encoder is int8, so another kind of CPU may move a prompt or two.
+# on shipped profiles, whose seconds are the tables' own. The encoder is int8, so another kind of
+# CPU may move a prompt or two.
 EVALUATED = {
     "smollm2": (
         ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"],

@@ -52,19 +52,19 @@ def train_target(model: Llama, train: TokenRows, held: TokenRows, run: Run) -> d
 
 
 def target_batches(rows: TokenRows, tokens: int, seed: int = 0) -> Any:
-    return PackedRows(rows, 128, 1, seed).batches(tokens)
+    return PackedRows(rows, 256, 1, seed).batches(tokens)
 
 
 def target_tensors(batch: HeadBatch, _device: torch.device) -> tuple[Tensor, ...]:
-    arrays = (batch.inputs, batch.labels, batch.weight, batch.documents)
+    arrays = (batch.inputs, batch.labels, batch.weight)
     return tuple(map(torch.from_numpy, arrays))
 
 
 def next_token_loss(model: Llama) -> Loss:
     """Weighted cross-entropy in nats per unit of weight."""
 
-    def loss(inputs: Tensor, labels: Tensor, weight: Tensor, documents: Tensor) -> Tensor:
-        logits = model.logits(model.states(inputs, documents=documents)[-1])
+    def loss(inputs: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        logits = model(inputs)
         each = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
         return (each * weight.flatten()).sum() / weight.sum().clamp_min(1.0)
 

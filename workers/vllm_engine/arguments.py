@@ -11,7 +11,7 @@ from workers.bundle import Bundle
 from workers.cpu_arithmetic import cpu_dtype
 from workers.vllm_engine import shared
 from workers.vllm_engine.adapter_files import lora_arguments
-from workers.vllm_engine.speculation import needs_gpu, speculative_config
+from workers.vllm_engine.speculation import speculative_config
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 
 CPU_BLOCK = 128
@@ -50,10 +50,6 @@ def engine_arguments(
         "generation_config": "vllm",
         "structured_outputs_config": {"backend": "guidance"},
     }
-    if needing := [spec.name for spec in specs if needs_gpu(spec) and not _on_gpu(config)]:
-        raise ValueError(
-            f"{needing[0]} needs a GPU, and the engine runs on a CPU: leave the method out"
-        )
     if not shared.shares(specs):
         arguments["speculative_config"] = speculative_config(specs[0], bundle)
     else:

@@ -13,7 +13,6 @@ from workers.portfolio import ADAPTIVE, decodable, method_of
 from workers.vllm_engine.drafting.options import Learned, Options, Stored
 from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
 from workers.vllm_engine.speculation import (
-    ADAPTIVE_VERIFICATION,
     REJECTION_SAMPLE_METHODS,
     draft_tokens,
     verification,
@@ -24,7 +23,7 @@ HOSTS = ("mtp", "eagle3", "eagle", "draft_model")
 """Drafters with KV of their own. vLLM is configured with the first one of a portfolio, and so
 reserves slots and captures hidden states for all."""
 
-ALONE = ("parallel_drafting", "use_heterogeneous_vocab", ADAPTIVE_VERIFICATION)
+ALONE = ("parallel_drafting", "use_heterogeneous_vocab")
 """Settings of drafters that an engine of several methods cannot hold."""
 
 HOSTED = (*HOSTS, "ngram", "suffix", "medusa")

@@ -7,35 +7,31 @@ from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.portfolio import ADAPTIVE, part_of
 
-REJECTION_SAMPLE_METHODS = {"rejection": "standard", "block": "block"}
-"""vLLM's names of verifiers."""
+REJECTION_SAMPLE_METHODS = {"rejection": "standard", "traversal": "block"}
+"""vLLM's names of verifiers: on its chains `traversal` is block verification."""
 
-_LOOK_UP = {"max_n": "prompt_lookup_max", "min_n": "prompt_lookup_min"}
-ADAPTIVE_VERIFICATION = "enable_adaptive_verification"
 
 FIELDS: dict[str, dict[str, str]] = {
-    "ngram": _LOOK_UP,
-    "ngram_gpu": _LOOK_UP,
+    "ngram": {"max_n": "prompt_lookup_max", "min_n": "prompt_lookup_min"},
     "suffix": {
         name: f"suffix_decoding_{name}"
         for name in ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
     },
     "medusa": {},
     **{
-        drafter: {name: name for name in (*names, ADAPTIVE_VERIFICATION)}
+        drafter: dict(zip(names, names, strict=True))
         for drafter, names in {
             "draft_model": ("use_heterogeneous_vocab", "parallel_drafting"),
             "eagle": (),
             "eagle3": ("parallel_drafting",),
             "dflash": (),
-            "dspark": ("dspark_draft_topk",),
             "mtp": (),
         }.items()
     },
 }
 """By drafter: fields of vLLM's SpeculativeConfig by the names of a method's settings."""
 
-_DEFAULTS = {"ngram": {"max_n": 4, "min_n": 2}, "ngram_gpu": {"max_n": 4, "min_n": 2}}
+_DEFAULTS = {"ngram": {"max_n": 4, "min_n": 2}}
 
 MTP_PART = "mtp"
 """The part with layers for multi-token prediction that are not in the target's checkpoint."""
@@ -51,12 +47,6 @@ def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | Non
         _check(spec, ("none", *FIELDS))
         return None
     return verification(spec, ("none", *FIELDS)) | _drafter(spec, bundle)
-
-
-def needs_gpu(spec: MethodSpec) -> bool:
-    """Return whether vLLM has the method's drafter or verification for GPUs only."""
-    settings = spec.settings.get("drafter", {})
-    return spec.drafter in ("dspark", "ngram_gpu") or bool(settings.get(ADAPTIVE_VERIFICATION))
 
 
 def verification(spec: MethodSpec, drafters: Sequence[str] = (ADAPTIVE,)) -> dict[str, Any]:

@@ -81,8 +81,7 @@ def bench_decode(
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
-    from ops.bench.decode.report import figures_of, tables_of
-    from ops.bench.decode.runs import Plan, measure
+    from ops.bench.decode.runs import Plan, figures_of, measure, tables_of
     from ops.harness.boundary import InputError
     from ops.harness.prompts import select
     from ops.harness.settings import (

@@ -89,7 +89,7 @@ def test_the_adaptive_method_is_told_of_a_datastore_and_a_bad_one_is_refused(bun
     ("others", "why"),
     [
         ([changed("vllm_ngram", settings={"drafter": {"max_n": 3, "min_n": 2}})], "ngram drafter"),
-        ([changed("vllm_suffix", verifier="block")], "rejection_sample_method"),
+        ([changed("vllm_suffix", verifier="traversal")], "rejection_sample_method"),
         (specs("vllm_mtp", "vllm_eagle3"), "hidden states"),
     ],
 )
