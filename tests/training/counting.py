@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from schemas import Sample
+from tests.training.packed_texts import batches
 from training.heads.kinds import new_head
-from training.heads.packing import HeadBatch, PackedRows
 from training.heads.teacher import Teacher
 from training.model import Geometry, Llama
 from training.tokens import TokenRows
@@ -52,10 +52,10 @@ def train_target(model: Llama, train: TokenRows, held: TokenRows, run: Run) -> d
 
 
 def target_batches(rows: TokenRows, tokens: int, seed: int = 0) -> Any:
-    return PackedRows(rows, 256, 1, seed).batches(tokens)
+    return batches(rows, tokens, seed)
 
 
-def target_tensors(batch: HeadBatch, _device: torch.device) -> tuple[Tensor, ...]:
+def target_tensors(batch: Any, _device: torch.device) -> tuple[Tensor, ...]:
     arrays = (batch.inputs, batch.labels, batch.weight)
     return tuple(map(torch.from_numpy, arrays))
 
