@@ -6,12 +6,8 @@ import sys
 import typer
 
 from ops.bench.decode.command import bench_decode
-from ops.bench.gpu import bench_gpu
 from ops.bench.http.command import bench_http
-from ops.bench.quality.command import bench_quality
 from ops.bench.routed.command import bench_routed
-from ops.bench.stages import bench_stages
-from ops.bench.step import bench_step
 from ops.harness.boundary import CommandGroup, show_help
 from ops.load.bench_load import bench_load
 from ops.load.chaos.command import bench_chaos
@@ -21,8 +17,6 @@ from ops.load.scaling.command import bench_scaling
 from ops.load.soak.command import bench_soak
 from ops.models.bundle.importing import bundle
 from ops.models.train.app import train
-from ops.models.tune.batch import tune_batch
-from ops.models.tune.tree import tune_tree
 from ops.operate.chat import chat
 from ops.operate.config import config
 from ops.operate.datastore import datastore
@@ -41,15 +35,11 @@ from ops.simulate.calibrate import calibrate
 from ops.simulate.check import bench_simulated
 from ops.simulate.plan import plan
 from ops.simulate.simulate import simulate
-from ops.tables.assign import assign
-from ops.tables.bench_router import bench_router
 from ops.tables.bounds import bench_bounds
 from ops.tables.evaluate import evaluate
 from ops.tables.export_encoder import export_encoder
-from ops.tables.extend import extend
 from ops.tables.fit import fit
 from ops.tables.profile import profile
-from ops.tables.retime import retime
 from ops.tables.trace import trace
 
 app = typer.Typer(
@@ -73,10 +63,7 @@ for noun in (
     generate,
     trace,
     profile,
-    extend,
-    retime,
     fit,
-    assign,
     evaluate,
     route,
     serve,
@@ -90,11 +77,7 @@ for noun in (
 ):
     app.command()(noun)
 app.command("export-encoder")(export_encoder)
-app.command("tune-tree")(tune_tree)
-app.command("tune-batch")(tune_batch)
 bench.command("decode")(bench_decode)
-bench.command("router")(bench_router)
-bench.command("quality")(bench_quality)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
 bench.command("load")(bench_load)
@@ -104,9 +87,6 @@ bench.command("simulated")(bench_simulated)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)
 bench.command("bounds")(bench_bounds)
-bench.command("step")(bench_step)
-bench.command("stages")(bench_stages)
-bench.command("gpu")(bench_gpu)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")
 app.add_typer(bundle, name="bundle")

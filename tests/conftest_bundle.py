@@ -9,9 +9,13 @@ import torch
 from random_heads import save_heads
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from training.tokenizer import CHAT_TEMPLATE
 from workers.bundle import Bundle, load_bundle
 
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
 DEMO = Path(__file__).parent.parent / "bundles" / "demo"
 
 

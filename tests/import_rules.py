@@ -106,7 +106,6 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
             *("logs", "actors", "loads", "learning", "drafters", "configuration", "rollout"),
         },
     },
-    "training": {"corpus": set()},
     "ops": {
         "harness": set(),
         "bench": {"harness"},
@@ -118,14 +117,9 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "report": {"harness", "load", "tables"},
     },
     "ops/bench": {
-        **{name: set() for name in ("decode", "http", "step_profile", "stage_runs")},
-        "stages": {"stage_runs"},
-        "step": {"step_profile"},
-        "gpu": {"gpu_runs", "gpu_vllm"},
-        "gpu_vllm": {"gpu_runs"},
-        "gpu_runs": {"decode"},
-        "quality": {"decode"},
-        "routed": {"decode", "http"},
+        **{name: set() for name in ("stats", "http", "step_profile")},
+        "decode": {"stats"},
+        "routed": {"stats", "http"},
     },
     "ops/load": {
         **dict.fromkeys(LOAD_SHARES, LOAD_SHARES),
@@ -135,7 +129,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "scaling": LOAD_SHARES | {"loadtest"},
         "soak": LOAD_SHARES | {"chaos"},
     },
-    "ops/models": {"bundle": set(), "train": set(), "tune": set()},
+    "ops/models": {"bundle": set(), "train": set()},
 }
 ASSEMBLERS = {
     "workers": {"faults", "loader"},

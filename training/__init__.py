@@ -1,1 +1,1 @@
-"""Training: tokenizer, corpus, target, and drafters distilled on what the target generates."""
+"""Training of heads on what their target generates."""

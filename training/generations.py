@@ -1,8 +1,8 @@
-"""Answers of the target to the corpus's prompts, which its drafters learn from."""
+"""Answers of the target to prompts, which its heads learn from."""
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schemas import DecodeRequest, EngineConfig, SamplingParams
-from training.corpus import Row
 from training.tokens import TokenRows, token_ids
 from workers.bundle import Bundle
 from workers.chat_template import encode_chat
@@ -18,16 +17,25 @@ from workers.engine import Engine
 from workers.loader import load_engine
 
 WINDOW = 2000
-"""Rows that are answered in the order of their prompts' lengths: a batch's attention costs what its
+"""Prompts that are answered in the order of their lengths: a batch's attention costs what its
 longest context does."""
 REPORT_EVERY = 200
 
-Request = tuple[Row, DecodeRequest]
+
+class Asked(NamedTuple):
+    """A conversation that the target answers, as messages with role and content."""
+
+    id: str
+    domain: str
+    messages: Sequence[Mapping[str, str]]
+
+
+Request = tuple[Asked, DecodeRequest]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How answers are sampled: one of the temperatures per row, drawn by the seed."""
+    """How answers are sampled: one of the temperatures per prompt, drawn by the seed."""
 
     temperatures: Sequence[float] = (0.0, 0.8)
     max_tokens: int = 200
@@ -36,32 +44,32 @@ class Drawing:
 
 def generate_answers(
     bundle: Bundle,
-    rows: Sequence[Row],
+    asked: Sequence[Asked],
     out: Path,
     config: EngineConfig,
     drawing: Drawing,
     report: Callable[[str], None] = print,
 ) -> int:
-    """Append a line {id, domain, temperature, prompt, answer} of token ids per row to `out`.
+    """Append a line {id, domain, temperature, prompt, answer} per conversation to `out`.
 
-    Rows that are in the file already are skipped, so that an interrupted run resumes. Returns the
+    Those that are in the file already are skipped, so that an interrupted run resumes. Returns the
     number of answers in the file.
     """
     done = {(g["id"]) for g in read_generations(out)} if out.exists() else set()
     out.parent.mkdir(parents=True, exist_ok=True)
     engine = load_engine(["naive"], bundle, config)
     rng = np.random.default_rng(drawing.seed)
-    drawn = rng.choice(np.asarray(drawing.temperatures), size=len(rows))
-    todo = [(r, float(t)) for r, t in zip(rows, drawn, strict=True) if r["id"] not in done]
+    drawn = rng.choice(np.asarray(drawing.temperatures), size=len(asked))
+    todo = [(a, float(t)) for a, t in zip(asked, drawn, strict=True) if a.id not in done]
     windows = _windows(bundle.tokenizer(), todo, drawing, config.max_context)
     finished = 0
     with out.open("a", encoding="utf-8") as file:
 
-        def write(row: Row, request: DecodeRequest, answer: list[int]) -> None:
+        def write(one: Asked, request: DecodeRequest, answer: list[int]) -> None:
             nonlocal finished
             line = {
-                "id": row["id"],
-                "domain": row["domain"],
+                "id": one.id,
+                "domain": one.domain,
                 "temperature": request.sampling.temperature,
                 "prompt": list(request.prompt_token_ids),
                 "answer": answer,
@@ -80,24 +88,24 @@ def generate_answers(
 
 
 def _windows(
-    tokenizer: Any, todo: Sequence[tuple[Row, float]], drawing: Drawing, max_context: int
+    tokenizer: Any, todo: Sequence[tuple[Asked, float]], drawing: Drawing, max_context: int
 ) -> Iterator[list[Request]]:
-    """Yield the requests that fit the context, WINDOW rows at a time, the shortest prompt first."""
+    """Yield the requests that fit the context, WINDOW at a time, the shortest prompt first."""
     for start in range(0, len(todo), WINDOW):
         requests = [
-            (row, _request(row, temperature, tokenizer, drawing))
-            for row, temperature in todo[start : start + WINDOW]
+            (one, _request(one, temperature, tokenizer, drawing))
+            for one, temperature in todo[start : start + WINDOW]
         ]
         room = max_context - drawing.max_tokens
         short = [each for each in requests if len(each[1].prompt_token_ids) <= room]
         yield sorted(short, key=lambda each: len(each[1].prompt_token_ids))
 
 
-def _request(row: Row, temperature: float, tokenizer: Any, drawing: Drawing) -> DecodeRequest:
+def _request(asked: Asked, temperature: float, tokenizer: Any, drawing: Drawing) -> DecodeRequest:
     return DecodeRequest(
-        request_id=row["id"],
+        request_id=asked.id,
         method="naive",
-        prompt_token_ids=tuple(encode_chat(tokenizer, row["messages"][:-1], True)),
+        prompt_token_ids=tuple(encode_chat(tokenizer, asked.messages, True)),
         sampling=SamplingParams(
             temperature=temperature, max_tokens=drawing.max_tokens, seed=drawing.seed
         ),
@@ -108,15 +116,15 @@ async def _answer(
     engine: Engine,
     windows: Iterable[list[Request]],
     most: int,
-    write: Callable[[Row, DecodeRequest, list[int]], None],
+    write: Callable[[Asked, DecodeRequest, list[int]], None],
 ) -> None:
     """Decode every request, at most so many at a time, and write each answer."""
     places = asyncio.Semaphore(most)
 
-    async def one(row: Row, request: DecodeRequest) -> None:
+    async def one(asked: Asked, request: DecodeRequest) -> None:
         async with places:
             answer = [t async for chunk in engine.generate(request) for t in chunk.token_ids]
-        write(row, request, answer)
+        write(asked, request, answer)
 
     for window in windows:
         await asyncio.gather(*(one(*each) for each in window))

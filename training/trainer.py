@@ -1,4 +1,4 @@
-"""One training loop for every model trained here: resumable, timed, logged, on CPU or CUDA."""
+"""The training loop of heads: resumable, timed, logged, on CPU or CUDA."""
 
 import json
 import time
@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from training.heads.packing import HeadBatch
 from training.memory import keep_freed_memory
-from training.muon import Muon
 from training.precision import autocast
 from training.prefetch import prefetched
-from training.tokens import Batch
 
 Loss = Callable[..., Tensor]
 """What `Prepare` made of a batch -> the weighted mean loss, a scalar."""
 
-Prepare = Callable[[Batch, torch.device], tuple[Tensor, ...]]
+Prepare = Callable[[HeadBatch, torch.device], tuple[Tensor, ...]]
 """A batch as the tensors that the loss takes, on the device."""
 
 
@@ -99,10 +98,10 @@ class Trainer:
         loss: Loss,
         settings: Run,
         evaluate: Callable[[], Mapping[str, float]],
-        prepare: Prepare | None = None,
+        prepare: Prepare,
     ) -> None:
         self.model, self.settings, self.evaluate = model, settings, evaluate
-        self.prepare = prepare or token_tensors
+        self.prepare = prepare
         self.folder, self.budget, self.hyper = settings.folder, settings.budget, settings.hyper
         self.report = settings.report
         self.device = next(model.parameters()).device
@@ -118,7 +117,11 @@ class Trainer:
                 self.hyper.other_lr,
             ),
             (
-                Muon(matrices, weight_decay=self.hyper.weight_decay),
+                torch.optim.Muon(
+                    matrices,
+                    weight_decay=self.hyper.weight_decay,
+                    adjust_lr_fn="match_rms_adamw",
+                ),
                 self.hyper.matrix_lr,
             ),
         ]
@@ -126,7 +129,7 @@ class Trainer:
         if self.device.type == "cpu":
             keep_freed_memory()
 
-    def run(self, stream: Iterator[Batch], log_every: int = 10) -> None:
+    def run(self, stream: Iterator[HeadBatch], log_every: int = 10) -> None:
         """Train until the budget is spent or held loss stops falling; resumes from last.pt."""
         self._resume(stream)
         if self.device.type == "cuda":
@@ -199,7 +202,7 @@ class Trainer:
         left = max(0.0, 1.0 - self._spent()) / self.budget.decay
         return warm * min(1.0, left)
 
-    def _step(self, stream: Iterator[Batch]) -> Tensor:
+    def _step(self, stream: Iterator[HeadBatch]) -> Tensor:
         """Take one optimizer step and return its mean loss, a scalar that the host has not read."""
         total = torch.zeros((), device=self.device)
         for _ in range(self.hyper.batches_per_step):
@@ -256,7 +259,7 @@ class Trainer:
         torch.save(state, temporary)
         temporary.replace(self.folder / name)
 
-    def _resume(self, stream: Iterator[Batch]) -> None:
+    def _resume(self, stream: Iterator[HeadBatch]) -> None:
         last = self.folder / "last.pt"
         if not last.exists():
             return
@@ -274,12 +277,6 @@ class Trainer:
         for _ in range(self.progress.batches):
             next(stream)
         self.report(f"resumed at step {self.progress.step}, {self.progress.tokens:,} tokens")
-
-
-def token_tensors(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
-    """inputs, labels int64 and weight float32, each [b, t]."""
-    arrays = (batch.inputs, batch.labels, batch.weight)
-    return tuple(torch.from_numpy(a).to(device, non_blocking=True) for a in arrays)
 
 
 def of_tokens(name: str) -> bool:

@@ -40,11 +40,6 @@ class BatchSchedule:
         """Return the draft tokens of one sequence in a step of `batch` sequences."""
         return self.gammas[bisect_right(self.batches, batch) - 1]
 
-    def ranges(self, max_batch: int) -> list[tuple[int, int, int]]:
-        """Return (first, last, gamma) of each range of batch sizes up to max_batch."""
-        lasts = [*(first - 1 for first in self.batches[1:]), max(max_batch, self.batches[-1])]
-        return list(zip(self.batches, lasts, self.gammas, strict=True))
-
 
 def whole_numbers(values: Sequence[float], setting: str) -> tuple[int, ...]:
     """Return a setting's values as integers. Raises ValueError where one is not whole."""

@@ -10,8 +10,8 @@ VLLM_PREFIX = "vllm_"
 """Prefix of the names of vLLM's methods. `specadapt vllm serve` leaves it out."""
 
 MEDUSA_TREE = "0 1 0.0 0.0.0"
-"""The trees that `specadapt tune-tree` found for the demo's heads on one core, where every
-verified token costs time. A GPU that verifies 64 tokens as fast as one needs larger trees."""
+"""The tree that decoded fastest with the demo's heads on one core, where every verified token costs
+time. A GPU that verifies 64 tokens as fast as one needs larger trees."""
 
 _ALL = (
     MethodSpec(
@@ -198,24 +198,6 @@ _ALL = (
         settings={"stop": {"gamma": 1}},
     ),
     MethodSpec(
-        name="vllm_ngram_gpu",
-        engine="vllm",
-        drafter="ngram_gpu",
-        verifier="rejection",
-        lossless=True,
-        source="vLLM's ngram_gpu",
-        settings={"drafter": {"max_n": 4, "min_n": 2}, "stop": {"gamma": 8}},
-    ),
-    MethodSpec(
-        name="vllm_eagle3_av",
-        engine="vllm",
-        drafter="eagle3",
-        verifier="rejection",
-        lossless=True,
-        source="vLLM's eagle3 with adaptive verification (vllm-project/vllm#47808)",
-        settings={"drafter": {"enable_adaptive_verification": True}, "stop": {"gamma": 7}},
-    ),
-    MethodSpec(
         name="vllm_peagle",
         engine="vllm",
         drafter="eagle3",
@@ -235,15 +217,6 @@ _ALL = (
         lossless=True,
         source="DFlash (arXiv 2602.06036), vLLM's dflash",
         settings={"stop": {"gamma": 15}},
-    ),
-    MethodSpec(
-        name="vllm_dspark",
-        engine="vllm",
-        drafter="dspark",
-        verifier="rejection",
-        lossless=True,
-        source="DSpark (arXiv 2607.05147), vLLM's dspark",
-        settings={"stop": {"gamma": 7}},
     ),
 )
 

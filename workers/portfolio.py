@@ -15,9 +15,7 @@ log = logging.getLogger(__name__)
 SMALL_DEMO = Path("bundles/demo")
 """The bundle that is complete in the repository, for use without the default one."""
 
-PARTS = {"draft_model": "draft"} | {
-    head: head for head in ("medusa", "eagle", "eagle3", "dflash", "dspark")
-}
+PARTS = {"draft_model": "draft"} | {head: head for head in ("medusa", "eagle", "eagle3", "dflash")}
 """The part that each drafter reads, unless its settings name another."""
 LOOK_UPS = ("ngram", "suffix")
 """The drafters that only look up."""

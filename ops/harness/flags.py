@@ -31,15 +31,6 @@ class Predictor(StrEnum):
     regression = "regression"
 
 
-class Clustering(StrEnum):
-    """Clustering algorithms of a routing table."""
-
-    kmeans = "kmeans"
-    minibatch = "minibatch"
-    gaussian = "gaussian"
-    hdbscan = "hdbscan"
-
-
 Config = Annotated[
     Path | None,
     typer.Option(

@@ -5,15 +5,6 @@ from collections.abc import Callable
 from ops.harness.boundary import InputError
 
 
-def whole_numbers(text: str, flag: str, least: int) -> list[int]:
-    """Parse whole numbers of at least `least`; sort them and drop repeats. Raises InputError."""
-    listed = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) >= least for part in listed):
-        wanted = f"whole numbers of {least} or more"
-        raise InputError(f"{flag}: {wanted}, separated by commas, not {text!r}")
-    return sorted({int(part) for part in listed})
-
-
 def numbers(text: str, flag: str, wanted: str, fits: Callable[[float], bool]) -> list[float]:
     """Parse numbers in their order without repeats.
 

@@ -1,13 +1,11 @@
-"""`specadapt config`: check, show and compare configurations."""
+"""`specadapt config`: check and show configurations."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ops.harness import flags
 from ops.harness.boundary import InputError, show_help
-from ops.harness.output import emit, table
 
 if TYPE_CHECKING:
     from schemas import AppConfig
@@ -86,37 +84,10 @@ def show(
     typer.echo(yaml.safe_dump(effective(config), sort_keys=False), nl=False)
 
 
-def diff(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER")],
-    json: flags.Json = None,
-) -> None:
-    """Print the fields in which two configurations differ, defaults filled in.
-
-    Example: `specadapt config diff serve.yaml new.yaml`
-    """
-    from ops.operate.config_files import read_config
-    from ops.operate.effective_config import effective, fields
-
-    old, new = (fields(effective(read_config(file))) for file in (before, after))
-    changed = {
-        name: {"before": old.get(name), "after": new.get(name)}
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    }
-    rows = [[name, str(found["before"]), str(found["after"])] for name, found in changed.items()]
-    emit(
-        {"changed": changed},
-        lambda: [table("What changes", ["field", "before", "after"], rows)],
-        json,
-    )
-
-
 config = typer.Typer(
-    help="Check, show and compare configurations.",
+    help="Check and show configurations.",
     callback=show_help,
     invoke_without_command=True,
 )
 config.command("validate")(validate)
 config.command("show")(show)
-config.command("diff")(diff)

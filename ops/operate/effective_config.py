@@ -30,19 +30,3 @@ def effective(config: AppConfig) -> dict[str, Any]:
         m.model_copy(update={"spec": m.spec or method_of(m.name, bundle)}) for m in config.methods
     )
     return config.model_copy(update={"methods": methods}).model_dump(mode="json")
-
-
-def fields(values: Any, path: str = "") -> dict[str, Any]:
-    """Flatten nested values to dotted paths; named list entries go by their name."""
-    if (
-        isinstance(values, list)
-        and values
-        and all(isinstance(v, dict) and "name" in v for v in values)
-    ):
-        values = {entry["name"]: entry for entry in values}
-    if not isinstance(values, dict) or not values:
-        return {path: values}
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= fields(value, f"{path}.{key}" if path else str(key))
-    return found

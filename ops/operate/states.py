@@ -127,7 +127,7 @@ def promote(
     from deployments.learning.state_store import StateStore
     from ops.harness.settings import served_config
     from router.adaptation import Adaptation
-    from router.fit.edit import promoted
+    from router.fit.promotion import promoted
     from router.table import save_table
 
     settings = resolved(served_config(config))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.bench.decode.figures import BY_PROMPT
+from ops.bench.stats import BY_PROMPT
 from ops.harness.boundary import InputError
 from ops.tables.bounds_figures import COMBINED, PROMPT, SCHEDULE, Answer, Floats, domain_weights
 from router.fit.speedup import BASELINE, harmonic_mean, paired_bootstrap_ci, speedup

@@ -19,13 +19,6 @@ def fit(
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the routing table")],
     clusters: Annotated[int, typer.Option("--clusters", min=2, help="number of clusters")] = 10,
-    clustering: Annotated[
-        flags.Clustering,
-        typer.Option(
-            "--clustering",
-            help="clustering algorithm; hdbscan finds the number of clusters itself",
-        ),
-    ] = flags.Clustering.kmeans,
     predictor: Annotated[
         flags.Predictor,
         typer.Option(
@@ -74,7 +67,6 @@ def fit(
     from router.drift import Reference
     from router.embed import Encoder
     from router.fit.assign import TableOptions, build_table
-    from router.fit.clusterings import CLUSTERINGS
     from router.fit.regression import corrected
     from router.table import save_table
     from schemas import TEMPERATURE_BANDS
@@ -85,7 +77,7 @@ def fit(
     vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
     texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
     clustered = embed(encoder, texts, "prompts to cluster") if texts else vectors
-    centroids = CLUSTERINGS[clustering.value](clustered, clusters, seed)
+    centroids = cluster.fit(clustered, clusters, seed)
     made = build_table(
         measured,
         vectors,
@@ -105,7 +97,7 @@ def fit(
     sample = sample_of(made, encoder, select(None))
     labels = cluster.assign(centroids, clustered)
     distances = Reference.of_fit(centroids, clustered, labels).state()
-    added = {"sample": sample, "distances": distances, "clustering": clustering.value}
+    added = {"sample": sample, "distances": distances}
     made = made.model_copy(update={"provenance": {**made.provenance, **added}})
     save_table(made, out)
     quality = cluster.quality(clustered, labels, centroids)
@@ -129,7 +121,6 @@ def _by_band(made: "RoutingTable") -> list[dict[str, str]]:
 def _figures(made: "RoutingTable", quality: "Quality") -> dict[str, Any]:
     return {
         "clusters": len(made.centroids),
-        "clustering": made.provenance["clustering"],
         "predictor": "regression" if made.features else "clusters",
         "sizes": list(quality.sizes),
         "silhouette": quality.silhouette,

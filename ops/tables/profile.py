@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from ops.harness import flags
-from ops.harness.boundary import InputError
 from ops.harness.output import emit, progress, table
 
 
@@ -16,15 +15,6 @@ def profile(
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     methods: flags.Methods = None,
-    traces: Annotated[
-        Path | None,
-        typer.Option(
-            "--traces",
-            metavar="DIR",
-            help="folder of `specadapt trace` to take answers and acceptance from; only times "
-            "are measured",
-        ),
-    ] = None,
     prompts: flags.Prompts = None,
     ids: flags.Ids = None,
     limit: flags.Limit = None,
@@ -38,30 +28,21 @@ def profile(
 ) -> None:
     """Measure every prompt under every method, plain decoding included, with the serving settings.
 
-    Rows are written as they are measured; run the command again to continue. With --traces, the
-    profile takes every answer of the trace, at all of its temperatures, and decodes only a few
-    prompts to time prefills and check the traces.
+    Rows are written as they are measured; run the command again to continue.
 
     Example: `specadapt profile --out runs/profile --limit 600`
     """
     from ops.harness.prompts import select
     from ops.harness.settings import load_config, resolve, with_baseline, with_dtype, with_places
     from ops.tables.profile_runs import ProfilePlan, run_profile
-    from ops.tables.profile_traces import profile_traces
     from router.fit.speedup import harmonic_mean
 
     asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
     setup = with_places(with_baseline(asked), concurrency)
-    if traces is not None and (prompts or ids or limit or concurrency > 1):
-        raise InputError("--traces: its prompts are profiled, one at a time; leave the others out")
-    chosen = select(prompts, ids, limit, seed) if traces is None else []
+    chosen = select(prompts, ids, limit, seed)
     plan = ProfilePlan(setup, chosen, max_tokens, temperature, concurrency, seed)
-    checks = None
     with progress() as bar:
-        if traces is None:
-            measured = asyncio.run(run_profile(plan, out, bar))
-        else:
-            measured, checks = asyncio.run(profile_traces(plan, traces, out, bar))
+        measured = asyncio.run(run_profile(plan, out, bar))
     paired = measured.paired()
     speedups = {
         name: harmonic_mean(paired.speedups[:, column])
@@ -73,7 +54,6 @@ def profile(
         "baseline": measured.baseline,
         "harmonic_mean_speedup": speedups,
         "prompts": len(paired.prompt_ids),
-        "decoded_over_traced_mat": checks,
         "settings": measured.meta.model_dump(mode="json"),
     }
     rows = [[name, value] for name, value in speedups.items()]

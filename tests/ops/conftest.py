@@ -54,14 +54,10 @@ def prompts_file(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def folders(tiny_bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A corpus and some answers of the target; nothing is compiled."""
+    """A bundle and some answers of its target; nothing is compiled."""
     import torch
 
-    from tests.training.counting import make_rows
-
     monkeypatch.setattr(torch, "compile", lambda loss, **_: loss)
-    for split, count in (("train", 60), ("held", 6)):
-        make_rows(count).save(tmp_path / f"{split}.npz")
     line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [10, 11, 12]}
     lines = [json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)]
     (tmp_path / "generations.jsonl").write_text("".join(lines))

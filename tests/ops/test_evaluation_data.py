@@ -1,4 +1,4 @@
-"""The shipped prompts and traces that make routing's evaluation repeatable from a clone."""
+"""The shipped prompts and profiles that make routing's evaluation repeatable from a clone."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 DATA = Path(__file__).parents[2] / "ops" / "data"
 
 # Methods, prompts, routed speedup over `naive`, routed over the best single method: shipped tables
-# on shipped traces. The encoder is int8, so another kind of CPU may move a prompt or two.
+# on shipped profiles, whose seconds are the tables' own. The encoder is int8, so another kind of
+# CPU may move a prompt or two.
 EVALUATED = {
     "smollm2": (
         ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"],
@@ -36,11 +37,8 @@ def test_every_generated_prompt_of_the_lists_is_shipped() -> None:
 def test_routing_is_worth_what_it_was(family: str, specadapt, tmp_path: Path) -> None:
     methods, prompts, routed, over_best = EVALUATED[family]
     table, chosen = Path("bundles") / family / "routing", ",".join(methods)
-    made, found = tmp_path / "profile", tmp_path / "found.json"
-    traces = DATA / "evaluation" / family
-    retimed = ["retime", "--traces", traces, "--routing", table, "--methods", chosen]
-    assert specadapt(*retimed, "--out", made).exit_code == 0
-    judged = ["evaluate", "--routing", table, "--profile", made, "--methods", chosen]
+    found, profile = tmp_path / "found.json", DATA / "evaluation" / family
+    judged = ["evaluate", "--routing", table, "--profile", profile, "--methods", chosen]
     assert specadapt(*judged, "--json", found).exit_code == 0
     figures = json.loads(found.read_text(encoding="utf-8"))
     assert figures["prompts"] == prompts

@@ -12,8 +12,8 @@ from router import evidence, prompt
 from router.constraints import Constraints
 from router.current_fit import Fit
 from router.fit.assign import build_table
-from router.fit.edit import extended, promoted
 from router.fit.evaluate import evaluate
+from router.fit.promotion import promoted
 from router.fit.regression import corrected
 from router.learner import Learner
 from router.policy import choose
@@ -223,18 +223,6 @@ def test_of_fewer_methods_it_says_the_same() -> None:
     assert evidence.expected(small, 1, 0, whole)[1] == pytest.approx(
         evidence.expected(table, 1, 0, whole)[NGRAM], rel=1e-6
     )
-
-
-def test_a_method_that_joins_is_corrected_too() -> None:
-    profile, vectors = made_profile()
-    _, whole = TABLES
-    known = restrict(whole, ("naive", "draft"))
-    made = extended(known, profile, vectors)
-    assert made.methods == ("naive", "draft", "ngram")
-    third = said_of(made, 1, 0.4)["ngram"] - made.regression_mean[1, 2]
-    assert third == pytest.approx(SLOPE * 0.4, abs=0.1)
-    expected = evidence.expected(made, 1, 0, said_of(made, 1, 0.4))[2]
-    assert expected == pytest.approx(5.0 * np.exp(SLOPE * 0.4), rel=0.1)
 
 
 def test_promotion_keeps_it() -> None:

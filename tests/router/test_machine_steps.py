@@ -7,7 +7,7 @@ from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe
 from router import predict
 from router.evidence import log_error
 from router.fit.assign import build_table
-from router.fit.edit import promoted
+from router.fit.promotion import promoted
 from router.learner import Learner
 from router.machine import MachineSpeed, StepTiming, step_timing
 from router.predict import FULL_BATCH, batch_fullness

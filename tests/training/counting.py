@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from schemas import Sample
+from tests.training.packed_texts import batches
 from training.heads.kinds import new_head
 from training.heads.teacher import Teacher
 from training.model import Geometry, Llama
-from training.target import train_target
 from training.tokens import TokenRows
-from training.trainer import Budget, Hyper, Run
+from training.trainer import Budget, Hyper, Loss, Run, Trainer
 
 GEOMETRY = Geometry(hidden=32, layers=2, heads=2, kv_heads=1, ffn=64, vocab=64, context=2048)
 HYPER = Hyper(tokens_per_batch=512, batches_per_step=1, compile=False)
@@ -38,6 +40,47 @@ def train_counting(folder: Path) -> Counting:
     model, held = Llama(replace(GEOMETRY, layers=3)), make_rows(40, seed=1)
     losses = train_target(model, make_rows(400), held, make_run(folder, 60_000))
     return Counting(model, held, losses, folder / "work")
+
+
+def train_target(model: Llama, train: TokenRows, held: TokenRows, run: Run) -> dict[str, float]:
+    """Train a target by next-token prediction; return the held loss."""
+    trainer = Trainer(
+        model, next_token_loss(model), run, lambda: held_loss(model, held), target_tensors
+    )
+    trainer.run(target_batches(train, run.hyper.tokens_per_batch, run.seed))
+    return held_loss(model, held)
+
+
+def target_batches(rows: TokenRows, tokens: int, seed: int = 0) -> Any:
+    return batches(rows, tokens, seed)
+
+
+def target_tensors(batch: Any, _device: torch.device) -> tuple[Tensor, ...]:
+    arrays = (batch.inputs, batch.labels, batch.weight)
+    return tuple(map(torch.from_numpy, arrays))
+
+
+def next_token_loss(model: Llama) -> Loss:
+    """Weighted cross-entropy in nats per unit of weight."""
+
+    def loss(inputs: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        logits = model(inputs)
+        each = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none")
+        return (each * weight.flatten()).sum() / weight.sum().clamp_min(1.0)
+
+    return loss
+
+
+@torch.no_grad()
+def held_loss(model: Llama, held: TokenRows) -> dict[str, float]:
+    loss = next_token_loss(model)
+    batch = next(target_batches(answers_only(held), 4096))
+    return {"mean": float(loss(*target_tensors(batch, model.device)))}
+
+
+def answers_only(rows: TokenRows) -> TokenRows:
+    """The rows with a weight of 0 for prompts."""
+    return replace(rows, weight=(rows.weight == 1.0).astype(np.float32))
 
 
 def save_bundle(counting: Counting, folder: Path) -> Path:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.training.counting import GEOMETRY, make_rows
+from tests.training.counting import GEOMETRY, answers_only, make_rows
 from training.heads.data import batch_tensors
 from training.heads.eagle import Eagle
 from training.heads.eagle3 import Eagle3
@@ -21,7 +21,6 @@ from training.heads.packing import PackedRows
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 from training.model import Llama
-from training.tokens import answers_only
 from workers.torch_engine.models.heads.eagle3 import capture_layers
 
 SHAPE = replace(GEOMETRY, layers=3, heads=4, kv_heads=2)

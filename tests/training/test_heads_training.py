@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from schemas.json_files import json_lines
-from tests.training.counting import Counting, make_rows, make_run
+from tests.training.counting import Counting, answers_only, make_rows, make_run
 from training.heads.eagle import Eagle
 from training.heads.eagle3 import Eagle3
 from training.heads.features import FeatureCache
@@ -19,7 +19,7 @@ from training.heads.medusa import Medusa
 from training.heads.packing import PackedRows
 from training.heads.teacher import Teacher
 from training.heads.train import Plan, train_head
-from training.tokens import TokenRows, answers_only
+from training.tokens import TokenRows
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,15 @@
 """Rows packed for the training of heads."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from tests.training.counting import make_rows
+from tests.training.counting import answers_only, make_rows
+from training.generations import generation_rows
 from training.heads.packing import PackedRows, frequent_tokens
-from training.tokens import TokenRows, answers_only
+from training.tokens import TokenRows, mixed
 
 
 def test_a_slots_labels_are_the_tokens_after_its_own_next_one() -> None:
@@ -46,3 +50,26 @@ def test_frequent_tokens_count_answers_alone() -> None:
     chosen = frequent_tokens(rows, 20, 64)
     assert sorted(chosen) == list(chosen)
     assert counts[chosen].min() >= np.delete(counts, chosen).max()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.9])
+def test_mixed_rows_bring_their_share_of_the_weight_in_every_pass(share: float) -> None:
+    rows = answers_only(make_rows(100, domain="answers"))
+    others = answers_only(make_rows(5000, seed=1, domain="corpus"))
+    both = mixed(rows, others, share)
+    assert both.domains == ("answers", "corpus")
+    assert np.array_equal(both.row(99)[0], rows.row(99)[0])
+    assert np.array_equal(both.row(5099)[0], others.row(4999)[0])
+    assert both.domain[0] == 0
+    assert both.domain[-1] == 1
+    weight = np.add.reduceat(both.weight, both.offsets[:-1]) * both.repeats
+    assert weight[100:].sum() / weight.sum() == pytest.approx(share, abs=1e-6)
+
+
+def test_answers_from_a_large_vocabulary_keep_their_ids(tmp_path: Path) -> None:
+    file = tmp_path / "generations.jsonl"
+    line = {"id": "a", "domain": "math", "temperature": 0.0, "prompt": [1, 128_000], "answer": [7]}
+    file.write_text(json.dumps(line) + "\n")
+    assert generation_rows(file).row(0)[0].tolist() == [1, 128_000, 7]
+    file.write_text(json.dumps(line | {"prompt": [1, 65_535]}) + "\n")
+    assert generation_rows(file).tokens.dtype == np.uint16

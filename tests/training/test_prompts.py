@@ -1,20 +1,22 @@
 """The shipped prompts: enough per domain, and none that measures is a training text."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ops.harness.prompts import read
 from schemas.json_files import json_lines
-from training.corpus import row_text
-from training.corpus.rows import conversations
-from training.corpus.split import RARE, SAME, shingles
 from training.generations import read_generations
 from training.heads.judge import LARGE_GROUP
 from training.heads.replay import read_replay
 
+SHINGLE, RARE, SAME = 8, 12, 0.3
+"""A prompt is taken from a text that has this share of those of its word 8-grams that are in at
+most RARE texts."""
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 DOMAINS = (
@@ -52,6 +54,13 @@ def test_smollm2_replays_all_kinds_and_is_judged_on_each() -> None:
     assert min(held.values()) >= LARGE_GROUP
 
 
+def shingles(text: str) -> set[int]:
+    """Hashes of a text's word 8-grams; a shorter text is one."""
+    words = re.findall(r"\w+", text.lower())
+    starts = range(max(1, len(words) - SHINGLE + 1))
+    return {hash(tuple(words[i : i + SHINGLE])) for i in starts}
+
+
 def closest(own_texts: Mapping[str, str], texts: Iterable[str]) -> dict[str, float]:
     """Per prompt the largest share of its rare word 8-grams that one of `texts` has. Rare are
     those in at most RARE texts: others are the wording of a task."""
@@ -75,8 +84,15 @@ def closest(own_texts: Mapping[str, str], texts: Iterable[str]) -> dict[str, flo
 )
 @pytest.mark.slow
 def test_no_prompt_is_taken_from_the_data():
-    rows = [row for file in sorted(DATA.glob("*.jsonl")) for row in conversations(file)]
+    rows = [row for file in sorted(DATA.glob("*.jsonl")) for _, row in json_lines(file)]
     own = {row["id"]: row["prompt"] for row in PROMPTS}
     own |= {prompt.id: prompt.text for prompt in REPLAY.values()}
-    shares = closest(own, map(row_text, rows))
+    shares = closest(own, map(texts_of, rows))
     assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]
+
+
+def texts_of(row: dict[str, Any]) -> str:
+    """All texts of a conversation."""
+    turns = row.get("messages") or row.get("turns") or ()
+    texts = [row.get("prompt"), row.get("response"), *(turn.get("content") for turn in turns)]
+    return "\n".join(text for text in texts if text)

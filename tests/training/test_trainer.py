@@ -1,23 +1,29 @@
 """The training loop on a tiny model: it learns, it resumes where it stopped, it ends in time."""
 
 import time
-from collections import Counter
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 import training.trainer
 from schemas.json_files import json_lines
-from tests.training.counting import GEOMETRY, HYPER, Counting, make_rows, make_run
+from tests.training.counting import (
+    GEOMETRY,
+    HYPER,
+    Counting,
+    held_loss,
+    make_rows,
+    make_run,
+    next_token_loss,
+    target_batches,
+    target_tensors,
+    train_target,
+)
 from training.model import Llama
-from training.muon import orthogonalise
-from training.target import held_loss, next_token_loss, train_target
-from training.tokens import TokenRows, batches
 from training.trainer import Budget, Trainer
 
 
@@ -32,38 +38,6 @@ def test_saved_weights_give_transformers_logits(tmp_path: Path) -> None:
         torch.testing.assert_close(
             Llama.load(tmp_path)(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4
         )
-
-
-def test_every_row_is_packed_whole_and_none_predicts_its_neighbour() -> None:
-    rows = make_rows(200, longest=700)
-    stream = batches(rows, 4096, seed=0)
-    seen: list[tuple[int, ...]] = []
-    while len(seen) < len(rows):
-        batch = next(stream)
-        assert batch.inputs.size == 4096
-        assert np.array_equal(batch.inputs[:, 1:], batch.labels[:, :-1])
-        full = np.concatenate((batch.inputs, batch.labels[:, -1:]), axis=1)
-        weight = np.concatenate((np.zeros((len(full), 1)), batch.weight), axis=1)
-        for ids, w in zip(full, weight, strict=True):
-            starts = np.flatnonzero(ids == 1)
-            assert not w[starts].any()
-            assert not w[ids == 0].any()
-            pieces = np.split(ids, starts)[1:]
-            seen += [tuple(int(t) for t in p if t != 0) for p in pieces]
-    assert sorted(seen) == sorted(tuple(map(int, rows.row(i)[0])) for i in range(len(rows)))
-
-
-def test_repeats_say_how_often_a_row_comes() -> None:
-    rows = make_rows(50)
-    rows = TokenRows(**{**vars(rows), "repeats": np.full(50, 3.0, dtype=np.float32)})
-    stream = batches(rows, 512, seed=0)
-    seen = Counter[tuple[int, ...]]()
-    while sum(seen.values()) < 150:
-        for ids in next(stream).inputs:
-            pieces = np.split(ids, np.flatnonzero(ids == 1))[1:]
-            seen.update(tuple(int(t) for t in p if t != 0) for p in pieces)
-    once = Counter(tuple(map(int, rows.row(i)[0])) for i in range(50))
-    assert seen == Counter({row: 3 * count for row, count in once.items()})
 
 
 def test_training_learns_logs_and_ends_at_rate_zero(counting: Counting) -> None:
@@ -137,8 +111,8 @@ def test_out_of_patience_the_rate_falls_and_the_best_weights_are_kept(tmp_path: 
 
     budget = Budget(tokens=10**9, warmup_tokens=1)
     run = make_run(tmp_path, budget, report=messages.append, patience=2, eval_every=3)
-    trainer = Trainer(model, next_token_loss(model), run, evaluate)
-    trainer.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+    trainer = Trainer(model, next_token_loss(model), run, evaluate, target_tensors)
+    trainer.run(target_batches(make_rows(100), HYPER.tokens_per_batch))
 
     assert any("the learning rate falls" in m for m in messages)
     # five evaluations until patience ends, then a quarter of the run is the fall
@@ -155,36 +129,30 @@ def test_out_of_patience_in_the_fall_the_run_ends(tmp_path: Path) -> None:
     budget = Budget(tokens=20_000, warmup_tokens=1, decay=0.9)
     run = make_run(tmp_path, budget, patience=4, eval_every=2)
     loss = iter([1.0, *[2.0] * 1000])
-    trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": next(loss)})
-    trainer.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+    trainer = Trainer(
+        model, next_token_loss(model), run, lambda: {"mean": next(loss)}, target_tensors
+    )
+    trainer.run(target_batches(make_rows(100), HYPER.tokens_per_batch))
     assert trainer.progress.tokens < 0.5 * budget.tokens
 
-    again = Trainer(_model(), next_token_loss(model), run, lambda: {"mean": 2.0})
-    again.run(batches(make_rows(100), HYPER.tokens_per_batch, 0))
+    again = Trainer(_model(), next_token_loss(model), run, lambda: {"mean": 2.0}, target_tensors)
+    again.run(target_batches(make_rows(100), HYPER.tokens_per_batch))
     assert again.progress.step == trainer.progress.step
 
 
 def test_a_step_on_added_gradients_is_a_step_on_their_mean(tmp_path: Path) -> None:
-    batch = next(batches(make_rows(100), 512, 0))
+    batch = next(target_batches(make_rows(100), 512))
     models = []
     for parts in (1, 2):
         model = _model()
         hyper = replace(HYPER, batches_per_step=parts)
         run = make_run(tmp_path / str(parts), Budget(tokens=10**9, warmup_tokens=1), hyper=hyper)
-        trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": 0.0})
+        trainer = Trainer(model, next_token_loss(model), run, lambda: {"mean": 0.0}, target_tensors)
         trainer.started = time.monotonic()
         trainer._step(iter([batch] * parts))
         models.append(model)
     for one, two in zip(*(m.parameters() for m in models), strict=True):
         torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("shape", [(3, 16, 40), (2, 40, 16)])
-def test_orthogonalised_updates_have_singular_values_near_one(shape: tuple[int, ...]) -> None:
-    torch.manual_seed(0)
-    values = torch.linalg.svdvals(orthogonalise(torch.randn(shape)).float())
-    assert values.min() > 0.5
-    assert values.max() < 1.3
 
 
 def _model() -> Llama:

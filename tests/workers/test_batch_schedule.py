@@ -13,16 +13,6 @@ def test_each_batch_has_its_gamma(batch: int, gamma: int) -> None:
     assert SCHEDULE.gamma(batch) == gamma
 
 
-def test_ranges_end_where_the_next_begins() -> None:
-    assert SCHEDULE.ranges(32) == [(1, 4, 4), (5, 16, 2), (17, 32, 0)]
-    for first, last, gamma in SCHEDULE.ranges(32):
-        assert {SCHEDULE.gamma(batch) for batch in range(first, last + 1)} == {gamma}
-
-
-def test_a_range_beyond_the_largest_batch_is_no_shorter_than_one() -> None:
-    assert SCHEDULE.ranges(8)[-1] == (17, 17, 0)
-
-
 @pytest.mark.parametrize(
     ("batches", "gammas", "said"),
     [

@@ -42,11 +42,8 @@ HASHES = {
     "vllm_medusa": "407e68564035",
     "vllm_adaptive": "c1998be4f5dd",
     "vllm_mtp": "61b8f2d48f53",
-    "vllm_ngram_gpu": "435fbf5c1119",
-    "vllm_eagle3_av": "427fb89d7982",
     "vllm_peagle": "e56491f5e197",
     "vllm_dflash": "cfc7e9c520ba",
-    "vllm_dspark": "b48cc7ed605a",
 }
 """Routing tables and profiles on disk name methods' settings by these."""
 

@@ -127,7 +127,7 @@ def _refuse_other_tokens(head: nn.Module, state: dict[str, Any], *_: Any) -> Non
     own, other = head.vocabulary, state.get("vocabulary")
     if own is not None and other is not None and not torch.equal(own.cpu(), other.cpu()):
         raise ValueError(
-            "--work: its checkpoint drafts other tokens than the most frequent ones of this "
+            "work: its checkpoint drafts other tokens than the most frequent ones of this "
             "text: name another folder, or the text that the run began with"
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.tokens import Batch, TokenRows
+from training.tokens import TokenRows
 
 OPEN_BINS = 16
 
@@ -16,14 +16,18 @@ Answers are about half of the text; if they are more, some are left out at rando
 
 
 @dataclass(frozen=True)
-class HeadBatch(Batch):
+class HeadBatch:
     """A batch for a head.
 
+    inputs, labels int64 [rows, length]. weight float32 [rows, length]: 0 where not learned from.
     documents int64 [rows, length]: the number of each token's row of the data, 0 for padding. bins
     int64 [rows]: numbers of the bins. slots int64 [n]: flat places that are learned from. weights
     float32 [n, positions]: how much each drafted position of a slot counts.
     """
 
+    inputs: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    weight: NDArray[np.float32]
     documents: NDArray[np.int64]
     bins: NDArray[np.int64]
     slots: NDArray[np.int64]

@@ -70,7 +70,7 @@ class StoredHead:
         words, count = self.vocabulary, len(teacher.lm_head)
         if words is not None and not 0 <= int(words.min()) <= int(words.max()) < count:
             raise ValueError(
-                f"--start: {self.folder}: its vocabulary maps to tokens {int(words.min())} .. "
+                f"start: {self.folder}: its vocabulary maps to tokens {int(words.min())} .. "
                 f"{int(words.max())}, the target has {count}"
             )
         if self.kind == "medusa":
@@ -78,22 +78,22 @@ class StoredHead:
         try:
             own = LlamaConfig(**self.config)
         except Exception as error:  # its validators raise classes of several libraries
-            raise ValueError(f"--start: {file}: {error}") from error
+            raise ValueError(f"start: {file}: {error}") from error
         for name in BLOCK:
             self._compare(name, getattr(own, name), getattr(target, name))
         eagle: dict[str, Any] = self.config.get("eagle_config") or {}
         for name in NOT_TRAINED:
             if eagle.get(name, self.config.get(name)):
-                raise ValueError(f"--start: {file}: {name} is set, which is not trained here")
+                raise ValueError(f"start: {file}: {name} is set, which is not trained here")
         if self.kind == "eagle3" and max(self.captures(teacher.layers)) >= teacher.layers:
             raise ValueError(
-                f"--start: {file}: the head reads layers {self.captures(teacher.layers)}, the "
+                f"start: {file}: the head reads layers {self.captures(teacher.layers)}, the "
                 f"target has {teacher.layers}"
             )
 
     def _compare(self, name: str, own: Any, target: Any) -> None:
         if own != target:
             raise ValueError(
-                f"--start: {self.folder / 'config.json'}: {name} is {own}, the target's is "
+                f"start: {self.folder / 'config.json'}: {name} is {own}, the target's is "
                 f"{target}: a head goes on only with the target that it was trained for"
             )

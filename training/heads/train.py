@@ -17,7 +17,7 @@ from training.heads.loss import head_loss
 from training.heads.packing import HeadBatch, PackedRows
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
-from training.tokens import Batch, TokenRows
+from training.tokens import TokenRows
 from training.trainer import Hyper, Run, Trainer
 
 # A head is one layer on top of good features: it learns from many small steps.
@@ -83,8 +83,7 @@ def fit_head(
     if plan.start is not None:
         head.load(plan.start)
 
-    def prepare(batch: Batch, device: torch.device) -> tuple[Tensor, ...]:
-        assert isinstance(batch, HeadBatch)
+    def prepare(batch: HeadBatch, device: torch.device) -> tuple[Tensor, ...]:
         return batch_tensors(batch, cache.of(batch), device)
 
     run.report(f"{len(train)} rows, a pass is {len(packed)} bins of {plan.length} tokens")

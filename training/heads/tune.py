@@ -17,7 +17,7 @@ from training.heads.replay import read_replay
 from training.heads.stored import StoredHead
 from training.heads.teacher import Teacher
 from training.heads.train import HEAD_HYPER, Plan, fit_head
-from training.heads.vocabulary import covering_words, replace_rare_words
+from training.heads.vocabulary import covering_words
 from training.tokens import TokenRows, mixed
 from training.trainer import Budget, Hyper, Run
 
@@ -69,17 +69,11 @@ def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
 @torch.no_grad()
 def _mean(job: TuningJob, parent: Head, teacher: Teacher) -> Head:
     """Return the mean of the tuned head and its parent, which keeps more of what the parent has
-    learned elsewhere (arXiv 2109.01903). Tokens that the parent does not draft keep their rows."""
+    learned elsewhere (arXiv 2109.01903)."""
     head = load_head(StoredHead(job.out, job.part), teacher)
     before = dict(parent.named_parameters())
     for name, weight in head.named_parameters():
-        if name == "lm_head.weight" and head.vocabulary is not None:
-            assert parent.vocabulary is not None
-            known = torch.isin(head.vocabulary, parent.vocabulary)
-            rows = torch.searchsorted(parent.vocabulary, head.vocabulary[known])
-            weight[known] = (weight[known] + before[name][rows]) / 2.0
-        else:
-            weight.add_(before[name]).div_(2.0)
+        weight.add_(before[name]).div_(2.0)
     return head
 
 
@@ -100,7 +94,6 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
         head = new_head(job.part, teacher, words, positions)
     else:
         parent, hyper = StoredHead(job.parent, job.part), YOUNG_HYPER if job.young else HYPER
-        replace_rare_words(parent, rows, teacher)
         positions = parent.positions if job.part == "medusa" else POSITIONS
         head = continued_head(parent, teacher)
     plan = Plan(

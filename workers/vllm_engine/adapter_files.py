@@ -8,7 +8,6 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from schemas import EngineConfig, MethodSpec
-from workers.vllm_engine.speculation import ADAPTIVE_VERIFICATION
 
 FIELD = "engine.vllm.lora_adapters"
 CONFIG = "adapter_config.json"
@@ -51,8 +50,6 @@ def check_adapters(engine: EngineConfig, specs: Sequence[MethodSpec]) -> None:
             raise ValueError(f"{FIELD}.{spec.name}: a method has this name: rename the adapter")
         if spec.engine != "vllm":
             why = f"only vLLM's methods answer with adapters, and {spec.name} is of {spec.engine}"
-        elif spec.settings.get("drafter", {}).get(ADAPTIVE_VERIFICATION):
-            why = f"vLLM's adaptive verification, which {spec.name} uses, takes no adapters"
         else:
             continue
         raise ValueError(f"{FIELD}: {why}: leave the method or the adapters out")

@@ -11,8 +11,7 @@ from workers.bundle import Bundle
 from workers.cpu_arithmetic import cpu_dtype
 from workers.vllm_engine import shared
 from workers.vllm_engine.adapter_files import lora_arguments
-from workers.vllm_engine.batch_schedule import batch_ranges
-from workers.vllm_engine.speculation import needs_gpu, speculative_config
+from workers.vllm_engine.speculation import speculative_config
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 
 CPU_BLOCK = 128
@@ -51,12 +50,8 @@ def engine_arguments(
         "generation_config": "vllm",
         "structured_outputs_config": {"backend": "guidance"},
     }
-    if needing := [spec.name for spec in specs if needs_gpu(spec) and not _on_gpu(config)]:
-        raise ValueError(
-            f"{needing[0]} needs a GPU, and the engine runs on a CPU: leave the method out"
-        )
     if not shared.shares(specs):
-        arguments["speculative_config"] = _own_method(specs[0], bundle)
+        arguments["speculative_config"] = speculative_config(specs[0], bundle)
     else:
         arguments |= shared.engine_arguments() | {
             "speculative_config": shared.speculative_config(specs, bundle),
@@ -67,13 +62,6 @@ def engine_arguments(
     arguments["max_num_batched_tokens"] = _step_tokens(config, arguments["speculative_config"])
     arguments |= lora_arguments(vllm.lora_adapters)
     return arguments | _kv_cache(bundle, config, dtype)
-
-
-def _own_method(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | None:
-    options = speculative_config(spec, bundle)
-    if options is None or (ranges := batch_ranges(spec)) is None:
-        return options
-    return options | {"num_speculative_tokens_per_batch_size": ranges}
 
 
 def _on_gpu(config: EngineConfig) -> bool:

@@ -37,7 +37,7 @@ from workers.vllm_engine.adapters import Adapters
 from workers.vllm_engine.answer import Answer, AnswerError
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.cached_blocks import SEPARATOR, CacheEvents
-from workers.vllm_engine.environment import process_environment_of, second_runner
+from workers.vllm_engine.environment import process_environment_of
 from workers.vllm_engine.heads import ExchangedHeads, heads_salt
 from workers.vllm_engine.recorder import Recorder
 from workers.vllm_engine.sampling import sampling_params
@@ -80,8 +80,7 @@ class VllmEngine:
         if self._cached is not None:
             self._cached.listen()
         self._loop = _running_loop()
-        heads = () if second_runner() else methods
-        self._heads = ExchangedHeads(heads, bundle, self._load_head, config.max_batch, replica)
+        self._heads = ExchangedHeads(methods, bundle, self._load_head, config.max_batch, replica)
         self._adapters = Adapters(config.vllm.lora_adapters, llm.add_lora)
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm

@@ -10,8 +10,8 @@ from schemas import EngineConfig
 from workers.vllm_engine.lifeline import TIED
 from workers.vllm_engine.versions import cpu_build
 
-RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
-"""vLLM's variable: 0 is its first model runner, 1 its second."""
+FIRST_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+"""The variable that makes vLLM take its first model runner, which several methods need."""
 
 OPENMP = "libiomp5.so"
 """Intel's OpenMP, which vLLM's CPU build preloads; intel-openmp installs it in lib/."""
@@ -36,7 +36,7 @@ def process_environment(config: EngineConfig, *, shared: bool) -> dict[str, str]
         "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
     }
     if shared:
-        values |= runner_environment()
+        values |= FIRST_RUNNER
     preloaded = {} if config.device == "cuda" else preloaded_openmp()
     if preloaded:
         values |= {
@@ -48,17 +48,6 @@ def process_environment(config: EngineConfig, *, shared: bool) -> dict[str, str]
             "KMP_BLOCKTIME": "1",
         }
     return values
-
-
-def second_runner() -> bool:
-    """Return whether the user has asked for several methods in vLLM's second model runner."""
-    return os.environ.get(RUNNER) == "1"
-
-
-def runner_environment() -> dict[str, str]:
-    """Return the variable that makes vLLM take the model runner for several methods, where it
-    would choose by itself."""
-    return {RUNNER: "1" if second_runner() else "0"}
 
 
 @contextmanager

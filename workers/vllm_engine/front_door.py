@@ -12,21 +12,18 @@ from workers.cpu_arithmetic import cpu_dtype
 from workers.methods import VLLM_PREFIX
 from workers.portfolio import ADAPTIVE, method_of, part_of
 from workers.vllm_engine.drafting.portfolio import REQUESTS
-from workers.vllm_engine.environment import (
-    preloaded_openmp,
-    runner_environment,
-    second_runner,
-)
+from workers.vllm_engine.environment import FIRST_RUNNER, preloaded_openmp
 from workers.vllm_engine.shared import (
+    WORKER,
     additional_config,
     cache_salt,
-    engine_arguments,
     speculative_config,
 )
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 from workers.vllm_engine.versions import SHARED, cpu_build, require, require_release
 
 PLAIN = "naive"
+ALWAYS = (PLAIN, ADAPTIVE)
 DRAFTING = ("ngram", "suffix", "medusa", "eagle", "eagle3", "draft")
 """Names of the drafting methods. Here all methods are vLLM's, so they lack our prefix vllm_."""
 
@@ -73,18 +70,16 @@ def serve_command(
         names = ", ".join(models.methods)
         raise ValueError(f"--default-method: {default!r} is not served; methods: {names}")
     requests = {"default": default, "salts": {spec.name: cache_salt(spec) for spec in specs}}
-    classes = engine_arguments()
-    ahead = () if classes.pop("async_scheduling", True) else ("--no-async-scheduling",)
     own = {
-        **{f"--{name.replace('_', '-')}": str(value) for name, value in classes.items()},
+        "--worker-cls": WORKER,
         "--speculative-config": json.dumps(speculative_config(specs, models)),
         "--additional-config": json.dumps(additional_config(specs, models) | {REQUESTS: requests}),
         "--middleware": MIDDLEWARE,
     }
     pairs = [part for pair in own.items() for part in pair]
     return ServeCommand(
-        ("serve", *arguments, *REPORTS, *_dtype(flags), *flags, *pairs, *ahead),
-        {**runner_environment(), **preloaded_openmp()},
+        ("serve", *arguments, *REPORTS, *_dtype(flags), *flags, *pairs, "--no-async-scheduling"),
+        {**FIRST_RUNNER, **preloaded_openmp()},
     )
 
 
@@ -127,8 +122,7 @@ def _models(model: str, methods: Sequence[str]) -> tuple[_Models, list[str]]:
         elif given:
             raise ValueError(f"--methods: {name} reads no weights: leave {given} out")
         specs.append(spec)
-    if not second_runner():
-        specs.append(_adaptive(specs, bundle))
+    specs.append(_adaptive(specs, bundle))
     arguments = [model]
     if bundle is not None:
         arguments = [str(bundle.part("target")), "--served-model-name", bundle.name]
@@ -153,13 +147,12 @@ def _split(methods: Sequence[str]) -> Iterator[tuple[str, str]]:
         if name in seen:
             raise ValueError(f"--methods: {name} is named twice: give it one model")
         seen.add(name)
-        always = (PLAIN,) if second_runner() else (PLAIN, ADAPTIVE)
         if name in DRAFTING:
             yield name, weights
-        elif name not in always:
+        elif name not in ALWAYS:
             raise ValueError(
                 f"--methods: {name!r} is unknown: choose from {', '.join(DRAFTING)}; "
-                f"always served: {', '.join(always)}"
+                f"always served: {', '.join(ALWAYS)}"
             )
 
 

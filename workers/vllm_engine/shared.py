@@ -7,16 +7,14 @@ from typing import Any
 
 from schemas import MethodSpec
 from schemas.config import DatastoreConfig
-from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
 from workers.drafting.lookup.datastore import open_datastore
 from workers.portfolio import ADAPTIVE, decodable, method_of
 from workers.vllm_engine.drafting.options import Learned, Options, Stored
 from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
-from workers.vllm_engine.environment import RUNNER, second_runner
 from workers.vllm_engine.speculation import (
-    ADAPTIVE_VERIFICATION,
     REJECTION_SAMPLE_METHODS,
+    draft_tokens,
     verification,
 )
 from workers.vllm_engine.speculation import speculative_config as own_config
@@ -25,18 +23,13 @@ HOSTS = ("mtp", "eagle3", "eagle", "draft_model")
 """Drafters with KV of their own. vLLM is configured with the first one of a portfolio, and so
 reserves slots and captures hidden states for all."""
 
-ALONE = ("parallel_drafting", "use_heterogeneous_vocab", ADAPTIVE_VERIFICATION)
+ALONE = ("parallel_drafting", "use_heterogeneous_vocab")
 """Settings of drafters that an engine of several methods cannot hold."""
 
 HOSTED = (*HOSTS, "ngram", "suffix", "medusa")
 """Drafters that an engine of several methods can hold."""
 
 WORKER = "workers.vllm_engine.drafting.worker.SharedWorker"
-SCHEDULER = "workers.vllm_engine.second_runner.scheduler.SharedScheduler"
-SECOND_RUNNERS = ("eagle", "eagle3", "ngram", "suffix")
-"""Drafters in the second model runner, at most one of them with KV."""
-NGRAM = "ngram_gpu"
-"""vLLM's n-grams on the device, which are the second model runner's."""
 
 TOKENS = "num_speculative_tokens"
 VERIFICATION = "rejection_sample_method"
@@ -51,13 +44,9 @@ def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str,
     portfolio = _portfolio(specs, bundle)
     if not portfolio.methods:
         return None
-    tokens = max(max(drafting.schedule.gammas) for drafting in portfolio.methods.values())
+    tokens = max(drafting.tokens for drafting in portfolio.methods.values())
     if portfolio.host is not None:
         options = dict(portfolio.drafters[portfolio.host])
-    elif second_runner():
-        # Without KV it hosts n-grams, whether or not a method drafts with them.
-        unused = {"prompt_lookup_max": 1, "prompt_lookup_min": 1, VERIFICATION: _rule(specs)}
-        options = {"method": NGRAM, **portfolio.drafters.get("ngram", unused)}
     else:
         options = {
             "method": "custom_class",
@@ -88,8 +77,6 @@ def additional_config(
 
 def engine_arguments() -> dict[str, Any]:
     """Return the fields of AsyncEngineArgs for any portfolio."""
-    if second_runner():
-        return {"worker_cls": WORKER, "scheduler_cls": SCHEDULER}
     # vLLM's own scheduler schedules ahead only where all requests have the same number of draft
     # tokens.
     return {"worker_cls": WORKER, "async_scheduling": False}
@@ -110,8 +97,6 @@ def cache_salt(spec: MethodSpec) -> str | None:
 
 def _portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> Portfolio:
     drafting = [spec for spec in specs if spec.drafter != "none"]
-    if second_runner():
-        _check_second_runner(drafting)
     adaptive = [spec for spec in drafting if spec.drafter == ADAPTIVE]
     if len(adaptive) > 1:
         names = " and ".join(spec.name for spec in adaptive)
@@ -125,10 +110,8 @@ def _portfolio(specs: Sequence[MethodSpec], bundle: Bundle) -> Portfolio:
     for spec, own in zip(parts, arguments, strict=True):
         known = drafters.setdefault(spec.drafter, own)
         known[TOKENS] = max(known[TOKENS], own[TOKENS])
-    if second_runner() and "ngram" in drafters:
-        drafters["ngram"] |= {"method": NGRAM}
     return Portfolio(
-        methods={spec.name: Drafting(spec.drafter, schedule_of(spec)) for spec in drafting},
+        methods={spec.name: Drafting(spec.drafter, draft_tokens(spec)) for spec in drafting},
         drafters=drafters,
         host=next((name for name in HOSTS if name in drafters), None),
         adaptive=options,
@@ -145,10 +128,8 @@ def _adaptive(spec: MethodSpec, bundle: Bundle) -> Options:
     if other:
         raise ValueError(f"{spec.name}: learned: {other[0]} is not a method of vLLM that drafts")
     here = [one for one in methods if decodable(one, bundle)]
-    most = max(schedule_of(spec).gammas)
-    learned = tuple(
-        Learned(one.name, one.drafter, min(most, max(schedule_of(one).gammas))) for one in here
-    )
+    most = draft_tokens(spec)
+    learned = tuple(Learned(one.name, one.drafter, min(most, draft_tokens(one))) for one in here)
     try:
         return Options(learned, **settings)  # type: ignore[arg-type]
     except TypeError as error:
@@ -172,26 +153,6 @@ def _options(spec: MethodSpec, bundle: Bundle) -> dict[str, Any]:
 
 def _rule(specs: Sequence[MethodSpec]) -> str:
     return next(REJECTION_SAMPLE_METHODS[s.verifier] for s in specs if s.drafter != "none")
-
-
-def _check_second_runner(specs: Sequence[MethodSpec]) -> None:
-    """Raise ValueError for methods that share an engine in the first model runner only."""
-    otherwise = f"leave it out, or unset {RUNNER} for the first"
-    kept = ""
-    for spec in specs:
-        if spec.drafter not in SECOND_RUNNERS:
-            names = ", ".join(SECOND_RUNNERS)
-            raise ValueError(
-                f"{spec.name}: in vLLM's second model runner methods that share an engine draft "
-                f"with {names}, not {spec.drafter}: {otherwise}"
-            )
-        if spec.drafter in HOSTS:
-            if kept not in ("", spec.drafter):
-                raise ValueError(
-                    f"{spec.name}: vLLM's second model runner has one drafter with KV, and "
-                    f"{kept} is one: {otherwise}"
-                )
-            kept = spec.drafter
 
 
 def _check(specs: Sequence[MethodSpec], options: Sequence[dict[str, Any]]) -> None:

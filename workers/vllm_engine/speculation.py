@@ -4,40 +4,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas import MethodSpec
-from workers.batch_schedule import STOP
 from workers.bundle import Bundle
 from workers.portfolio import ADAPTIVE, part_of
-from workers.vllm_engine.batch_schedule import most_draft_tokens
 
-REJECTION_SAMPLE_METHODS = {"rejection": "standard", "block": "block"}
-"""vLLM's names of verifiers."""
+REJECTION_SAMPLE_METHODS = {"rejection": "standard", "traversal": "block"}
+"""vLLM's names of verifiers: on its chains `traversal` is block verification."""
 
-_LOOK_UP = {"max_n": "prompt_lookup_max", "min_n": "prompt_lookup_min"}
-ADAPTIVE_VERIFICATION = "enable_adaptive_verification"
 
 FIELDS: dict[str, dict[str, str]] = {
-    "ngram": _LOOK_UP,
-    "ngram_gpu": _LOOK_UP,
+    "ngram": {"max_n": "prompt_lookup_max", "min_n": "prompt_lookup_min"},
     "suffix": {
         name: f"suffix_decoding_{name}"
         for name in ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
     },
     "medusa": {},
     **{
-        drafter: {name: name for name in (*names, ADAPTIVE_VERIFICATION)}
+        drafter: dict(zip(names, names, strict=True))
         for drafter, names in {
             "draft_model": ("use_heterogeneous_vocab", "parallel_drafting"),
             "eagle": (),
             "eagle3": ("parallel_drafting",),
             "dflash": (),
-            "dspark": ("dspark_draft_topk",),
             "mtp": (),
         }.items()
     },
 }
 """By drafter: fields of vLLM's SpeculativeConfig by the names of a method's settings."""
 
-_DEFAULTS = {"ngram": {"max_n": 4, "min_n": 2}, "ngram_gpu": {"max_n": 4, "min_n": 2}}
+_DEFAULTS = {"ngram": {"max_n": 4, "min_n": 2}}
 
 MTP_PART = "mtp"
 """The part with layers for multi-token prediction that are not in the target's checkpoint."""
@@ -55,20 +49,22 @@ def speculative_config(spec: MethodSpec, bundle: Bundle) -> dict[str, Any] | Non
     return verification(spec, ("none", *FIELDS)) | _drafter(spec, bundle)
 
 
-def needs_gpu(spec: MethodSpec) -> bool:
-    """Return whether vLLM has the method's drafter or verification for GPUs only."""
-    settings = spec.settings.get("drafter", {})
-    return spec.drafter in ("dspark", "ngram_gpu") or bool(settings.get(ADAPTIVE_VERIFICATION))
-
-
 def verification(spec: MethodSpec, drafters: Sequence[str] = (ADAPTIVE,)) -> dict[str, Any]:
     """Return how many tokens a method drafts and how they are verified. Raises ValueError naming
     a part that vLLM lacks."""
     _check(spec, drafters)
     return {
-        "num_speculative_tokens": most_draft_tokens(spec),
+        "num_speculative_tokens": draft_tokens(spec),
         "rejection_sample_method": REJECTION_SAMPLE_METHODS[spec.verifier],
     }
+
+
+def draft_tokens(spec: MethodSpec) -> int:
+    """Return a method's draft tokens per step. Raises ValueError for a method that never drafts."""
+    tokens = int(spec.settings.get("stop", {}).get("gamma", 4))  # type: ignore[arg-type]
+    if tokens < 1:
+        raise ValueError(f"{spec.name}: give a gamma above 0, or use vllm_naive")
+    return tokens
 
 
 def _check(spec: MethodSpec, drafters: Sequence[str]) -> None:
@@ -76,7 +72,7 @@ def _check(spec: MethodSpec, drafters: Sequence[str]) -> None:
     admitted = {
         "drafter": drafters,
         "tree": ("chain",),
-        "stop": ("fixed", STOP),
+        "stop": ("fixed",),
         "verifier": verifiers,
     }
     for role, names in admitted.items():

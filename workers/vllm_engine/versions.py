@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
-from workers.vllm_engine.speculation import ADAPTIVE_VERIFICATION, MTP_PART
+from workers.vllm_engine.speculation import MTP_PART
 
 SUPPORTED = ">=0.29,<0.34"
 """Supported releases: from the first whose answers carry speculative statistics to the newest
@@ -26,9 +26,6 @@ internals."""
 
 DRAFTERS = {"medusa": ">=0.29,<0.33", "adaptive": SHARED}
 """Drafters that only some supported releases have."""
-
-ESTIMATED = ">=0.30,<0.34"
-"""Releases with adaptive verification for drafters other than DSpark."""
 
 MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 """Fields of a target's config.json with the number of layers that predict further tokens."""
@@ -61,8 +58,6 @@ def require(specs: Sequence[MethodSpec], bundle: Bundle) -> None:
     need; the message names versions and the fix."""
     for spec in specs:
         needed = DRAFTERS.get(spec.drafter, SUPPORTED)
-        if spec.settings.get("drafter", {}).get(ADAPTIVE_VERIFICATION) and spec.drafter != "dspark":
-            needed = ESTIMATED
         require_release(f"method {spec.name}", needed, ", or choose another method")
         _require_parts(spec, bundle)
     if len(specs) > 1:

@@ -62,18 +62,26 @@ def bench_decode(
             help="send each prompt's `response` as its predicted output, which look-ups copy",
         ),
     ] = False,
+    quality: Annotated[
+        bool,
+        typer.Option(
+            "--quality",
+            help="also measure the distance of the answers from the target's distribution, and "
+            "the perplexity of the prompts' responses in each precision",
+        ),
+    ] = False,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
     """Measure decoding speed, acceptance and exactness of methods, next to other decoders.
 
     Reports tokens per second, speedups over plain decoding and Hugging Face, mean accepted tokens
-    (MAT) and the match rate. In every repeat, every method and mode answers every prompt.
+    (MAT), the match rate, and the stages of a step. In every repeat, every method and mode answers
+    every prompt. Needs torch, transformers and safetensors alone, and vLLM for its methods.
 
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
-    from ops.bench.decode.report import figures_of, tables_of
-    from ops.bench.decode.runs import Plan, measure
+    from ops.bench.decode.runs import Plan, figures_of, measure, tables_of
     from ops.harness.boundary import InputError
     from ops.harness.prompts import select
     from ops.harness.settings import (
@@ -98,6 +106,7 @@ def bench_decode(
         seeded=seeded,
         lockstep=lockstep,
         predict=predict,
+        quality=quality,
     )
     with progress() as bar:
         measured = asyncio.run(measure(plan, bar))

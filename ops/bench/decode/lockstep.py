@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ops.bench.decode.figures import Run
+from ops.bench.stats import Run, stages_of
 from ops.harness.boundary import InputError
 from ops.harness.decoding import DecodeFailedError, EncodedPrompt
 from ops.harness.settings import Setup
@@ -197,4 +197,5 @@ class _Request:
             self.first,
             stats.target_steps,
             stats.looping,
+            stages_of(stats),
         )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.bench.decode.figures import domain_mean
+from ops.bench.stats import domain_mean
 from router.fit.speedup import (
     MIN_TOKENS,
     harmonic_mean,

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-SPEEDUPS = "cluster,naive,médusa 😀\n0,1.0,2.0\n"
-
 
 @pytest.mark.parametrize(
     "address",
@@ -24,13 +22,6 @@ def test_what_is_no_address_is_refused(specadapt, address):
         ["grafana", "push", "--token", "t", "--url", address],
     ):
         assert ": give an address such as http" in specadapt.refusal(*command)
-
-
-@pytest.fixture
-def speedups(tmp_path):
-    file = tmp_path / "café.csv"
-    file.write_text(SPEEDUPS, encoding="utf-8")
-    return file
 
 
 @pytest.mark.parametrize(
@@ -71,9 +62,10 @@ def test_figures_that_cannot_be_written_are_refused_before_the_work(
     specadapt, tmp_path, target, said
 ):
     (tmp_path / "file").write_text("")
-    # The table of speedups is not there: it is not looked for any more.
+    # The profile is not there: it is not looked for any more.
     message = specadapt.refusal(
-        "assign", "--speedups", tmp_path / "none.csv", "--json", tmp_path / target
+        *["fit", "--profile", tmp_path / "none", "--out", tmp_path / "table"],
+        *["--json", tmp_path / target],
     )
     assert message.startswith("specadapt: --json: ")
     assert said in message
@@ -93,19 +85,16 @@ def test_checking_leaves_nothing_behind(specadapt, tmp_path):
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX"])
-def test_files_names_and_output_are_utf8_in_every_locale(speedups, tmp_path, locale):
+def test_files_names_and_output_are_utf8_in_every_locale(tmp_path, locale):
     environment = {k: v for k, v in os.environ.items() if k != "LANG" and not k.startswith("LC_")}
     environment |= {"LC_ALL": locale, "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "ops", "assign", "--speedups", os.fsencode(speedups)]
-    done = subprocess.run(
-        [*command, "--json", os.fsencode(tmp_path / "zahlen-ä.json")],
-        env=environment,
-        capture_output=True,
-    )
+    figures = tmp_path / "zahlen-ä.json"
+    command = [sys.executable, "-m", "ops", "methods", "--json", os.fsencode(figures)]
+    done = subprocess.run(command, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
     assert done.stderr == b""
-    assert "médusa 😀" in done.stdout.decode()
-    assert (tmp_path / "zahlen-ä.json").is_file()
-    command[-1] = os.fsencode(tmp_path / "ö.csv")
+    assert figures.is_file()
+    command = [sys.executable, "-m", "ops", "config", "show", os.fsencode(tmp_path / "ö.yaml")]
     refused = subprocess.run(command, env=environment, capture_output=True)
     assert refused.returncode == 2
-    assert refused.stderr.decode().endswith("ö.csv: No such file or directory\n")
+    assert refused.stderr.decode().endswith("ö.yaml: No such file or directory\n")

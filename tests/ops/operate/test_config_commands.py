@@ -1,6 +1,5 @@
-"""`config validate|show|diff`: configurations wherever they are written."""
+"""`config validate|show`: configurations wherever they are written."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -233,20 +232,6 @@ def test_defaults_are_shown(specadapt, write, fields):
     assert shown["methods"][1]["spec"]["drafter"] == "ngram"
     away = yaml.safe_load(specadapt("config", "show", write({"bundle": "/no/such"})).stdout)
     assert away["bundle"] == "/no/such"
-
-
-def test_differences_are_those_in_force(specadapt, write, fields):
-    old = write(fields)
-    same = write(fields | {"http": {"port": 8000}}, "same")
-    assert specadapt.json("config", "diff", old, same)["changed"] == {}
-    methods = [{"name": "ngram", "num_cpus": 2}, {"name": "naive"}]
-    new = write(fields | {"methods": methods, "router": {"exploration": 0.2}}, "new")
-    changed = specadapt.json("config", "diff", old, new)["changed"]
-    assert changed == {
-        "methods.ngram.num_cpus": {"before": 0.5, "after": 2.0},
-        "router.exploration": {"before": 0.01, "after": 0.2},
-    }
-    assert json.dumps(changed)
 
 
 def with_live(file, settings):

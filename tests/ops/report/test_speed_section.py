@@ -1,17 +1,10 @@
 """Throughput and costs of a report, from the step grid and from a routing table."""
 
-from dataclasses import replace
-
 import pytest
 
-from ops.report.speed import answers_tokens, cost_per_million, speed_section, throughput
+from ops.report.speed import cost_per_million, speed_section, throughput
 from schemas.profile import StepRow
 from tests.router.routing_world import (
-    ACCEPTANCE,
-    CENTROIDS,
-    ENCODER,
-    METHODS,
-    decode_steps,
     make_profile,
 )
 
@@ -46,33 +39,6 @@ def test_costs_are_of_the_step_grid():
     assert (0, 1) in costs.best, "plain decoding, whose steps are the shortest"
     assert len(speed_section(results, steps, price=None).blocks) == 2
     assert speed_section(results, steps, price=None).text == []
-
-
-def test_a_tables_steps_have_the_answers_tokens():
-    from ops.report.measured import measured
-    from router.fit.assign import build_table
-    from router.fit.retime import timed_by
-
-    profile, vectors = make_profile(per_cluster=8)
-    table = build_table(profile, vectors, CENTROIDS, ENCODER)
-    hot = [r.model_copy(update={"temperature": 0.8, "target_steps": 61.0}) for r in profile.rows]
-    timed = timed_by(table, replace(profile, rows=(*profile.rows, *hot)))
-    assert answers_tokens(profile, 0.0) is None, "what was measured says so itself"
-    assert answers_tokens(timed, 0.8) == pytest.approx(dict.fromkeys(METHODS, 1.0))
-    tokens = answers_tokens(timed, 0.0)
-    mean = sum(map(decode_steps, ACCEPTANCE["ngram"])) / 2
-    assert tokens["ngram"] == pytest.approx(60 / mean)
-    results = measured(profile, vectors, 2, 0.0, {}, seed=0)
-    section = speed_section(results, timed.steps, 2.0, tokens)
-    _, sweep, costs = section.blocks
-    assert "the routing table's" in sweep.note
-    drawn = {series.name: dict(zip(series.x, series.y, strict=True)) for series in sweep.series}
-    of = {(s.method, s.batch): s.seconds for s in timed.steps if s.context == 64}
-    for batch in (1, 4, 8):
-        faster = of["naive", batch] / of["ngram", batch]
-        assert drawn["ngram"][batch] == pytest.approx(tokens["ngram"] * faster)
-    [plain] = [row for row in costs.rows if row[0] == "naive"]
-    assert plain[-1] == pytest.approx(2.0 / 3600.0 / (8 / of["naive", 8]) * 1e6)
 
 
 def test_what_cannot_be_drawn_by_batch_is_said():

@@ -1,4 +1,4 @@
-"""Profile, fit, evaluate, route and bench router, one after the other on a tiny bundle."""
+"""Profile, fit, evaluate and route, one after the other on a tiny bundle."""
 
 import shutil
 
@@ -101,53 +101,6 @@ def test_one_profile_is_fitted_on_and_held_out_of_by_ids(world, tmp_path):
     assert "--profile-ids" in specadapt.refusal(*judge, held)
 
 
-def test_a_table_takes_the_clusters_that_were_picked(world, tmp_path):
-    folder, specadapt, _ = world
-    fit = ["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path]
-    made = specadapt.json(*fit, "--clustering", "gaussian")
-    assert (made["clusters"], made["clustering"]) == (2, "gaussian")
-    judged = specadapt.json("evaluate", "--routing", tmp_path, "--profile", folder / "held")
-    assert judged["fit_id"] == made["fit_id"]
-
-
-def test_retimed_answers_take_what_the_table_predicts(world, tmp_path):
-    folder, specadapt, _ = world
-    arguments = ["retime", "--profile", folder / "held", "--routing", folder / "routing"]
-    figures = specadapt.json(*arguments, "--out", tmp_path / "timed")
-    assert (figures["rows"], figures["methods"]) == (12, ["naive", "ngram"])
-    judged = specadapt.json(
-        *["evaluate", "--routing", folder / "routing", "--profile", tmp_path / "timed"]
-    )
-    assert judged["known_acceptance"] == pytest.approx(judged["per_prompt_oracle"])
-    alone = specadapt.json(*arguments, "--methods", "naive", "--out", tmp_path / "alone")
-    assert (alone["rows"], alone["methods"]) == (6, ["naive"])
-    strange = specadapt.refusal(*arguments, "--methods", "naive,x", "--out", tmp_path / "x")
-    assert "x not in the routing table" in strange
-    assert "times are lost" in specadapt.refusal(*arguments, "--out", folder / "held")
-    assert "no routing table" in specadapt.refusal(*arguments[:-1], tmp_path, "--out", tmp_path)
-
-
-def test_a_method_joins_a_table_that_was_made_without_it(world, tmp_path):
-    folder, specadapt, _ = world
-    made = specadapt.json(
-        *["fit", "--profile", folder / "fit", "--methods", "naive", "--clusters", 2],
-        *["--out", tmp_path / "plain"],
-    )
-    arguments = ["extend", "--routing", tmp_path / "plain", "--profile", folder / "held", "--out"]
-    figures = specadapt.json(*arguments, tmp_path / "both")
-    assert figures["extended"] == made["fit_id"]
-    assert list(figures["methods"]) == ["naive", "ngram"]
-    assert figures["methods"]["naive"]["predicted_speedup"] == pytest.approx(1.0)
-    table = load_table(tmp_path / "both")
-    assert table.fit_id == figures["fit_id"] != made["fit_id"]
-    assert sum(one["favourite_of"] for one in figures["methods"].values()) == 6
-    refusal = specadapt.refusal(
-        *["extend", "--routing", tmp_path / "both", "--profile", folder / "held"],
-        *["--out", tmp_path / "again"],
-    )
-    assert "has naive, ngram already" in refusal
-
-
 def test_fit_takes_the_objective_that_is_judged_by(world, tmp_path):
     folder, specadapt, _ = world
     asked = ["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path]
@@ -194,19 +147,6 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, tmp_pat
     assert "log acceptance" in specadapt(*arguments, "--routing", tmp_path).stdout
     plain = specadapt.json(*arguments, "--routing", folder / "routing")
     assert plain["deviation"] == {}
-
-
-def test_bench_router_compares_with_the_reference(world):
-    folder, specadapt, bundle = world
-    figures = specadapt.json(
-        *["bench", "router", "--bundle", bundle.path, "--routing", folder / "routing"],
-        *["--prompts", folder / "nine.jsonl"],
-    )
-    assert 0 < figures["decide_ms_p50"] <= figures["decide_ms_p99"]
-    assert figures["prompts_per_minute"] > 0
-    assert figures["reference_cosine_min"] > 0.97
-    assert figures["reference_cosine_p1"] >= figures["reference_cosine_min"]
-    assert figures["cluster_agreement"] == 1.0
 
 
 def test_export_encoder_leaves_a_present_one_alone(world, encoder_folder):

@@ -5,8 +5,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from ops.tables.trace_store import TracedAnswer, TraceStore, files, read_meta, read_rows
-from router.fit.profile import Profile
-from router.fit.traced import expected_steps
 from schemas import MeasuredUnder
 from schemas.profile import ProfileMeta
 from schemas.text_files import FileError
@@ -163,63 +161,6 @@ def test_an_earlier_trace_without_these_answers_is_refused(specadapt, command, t
 
 def test_what_cannot_be_traced_is_refused(specadapt, command):
     assert "typical" in specadapt.refusal(*command, "--methods", "naive,medusa_typical")
-
-
-@pytest.fixture
-def profiled(command, tmp_path):
-    """The command that profiles from the traces."""
-    at = command.index("--bundle")
-    same = [command[at], command[at + 1], "--max-tokens", 12, "--dtype", "float32"]
-    profile = ["profile", "--traces", tmp_path / "trace", "--out", tmp_path / "profile"]
-    return [*profile, *same, "--methods", METHODS]
-
-
-@pytest.mark.slow
-def test_a_profile_takes_acceptance_from_traces_and_measures_seconds(
-    specadapt, command, profiled, tmp_path
-):
-    for temperature in (0.0, 0.8):
-        specadapt.json(*command, "--temperature", temperature)
-    figures = specadapt.json(*profiled)
-    assert figures["rows"] == 2 * 12 * 3
-    for ratio in figures["decoded_over_traced_mat"].values():
-        assert ratio == pytest.approx(1.0)
-    profile = Profile.load(tmp_path / "profile")
-    assert {row.temperature for row in profile.rows} == {0.0, 0.8}
-    traced = {
-        (r["prompt_id"], r["temperature"], r["method"]): r for r in read_rows(tmp_path / "trace")
-    }
-    for row in profile.rows:
-        known = traced[row.prompt_id, row.temperature, row.method]
-        assert row.output_tokens == len(known["answer"])
-        assert row.target_steps == expected_steps(known["kept"], len(known["answer"]))
-    assert {step.method for step in profile.steps} == set(METHODS.split(","))
-    out = tmp_path / "routing"
-    fitted = specadapt.json("fit", "--profile", tmp_path / "profile", "--out", out, "--clusters", 2)
-    assert fitted
-    assert "already has answers" in specadapt.refusal(*profiled)
-
-    retime = ["retime", "--routing", out, "--out"]
-    sources = {"profile": tmp_path / "profile", "traces": tmp_path / "trace"}
-    timed = {}
-    for flag, folder in sources.items():
-        specadapt.json(*retime, tmp_path / flag / "timed", f"--{flag}", folder)
-        made = Profile.load(tmp_path / flag / "timed")
-        rows = sorted(made.rows, key=lambda r: (r.prompt_id, r.temperature, r.method))
-        timed[flag] = rows, sorted(made.prompts, key=lambda p: p.id), made.steps
-    assert timed["profile"] == timed["traces"], "answers need no measured profile to be timed"
-    said = specadapt.refusal(*retime, tmp_path / "no", "--traces", tmp_path / "profile")
-    assert "holds no trace" in said
-    assert "--profile: name" in specadapt.refusal(*retime, tmp_path / "no")
-
-
-def test_a_profile_of_other_settings_than_the_traces_is_refused(specadapt, command, profiled):
-    specadapt.json(*command, "--limit", 2)
-    said = specadapt.refusal(*profiled[:-1], "naive,ngram,medusa")
-    assert "--traces: medusa was not traced with the present settings" in said
-    assert "--traces: its prompts are profiled" in specadapt.refusal(*profiled, "--limit", 1)
-    said = specadapt.refusal(*profiled, "--temperature", 0.5)
-    assert "--traces: nothing was traced at --temperature 0.5" in said
 
 
 @pytest.mark.parametrize(

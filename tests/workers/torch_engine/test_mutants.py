@@ -29,7 +29,7 @@ from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path, TokenTree
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
-from workers.torch_engine.verifiers import block, greedy, one_hot, rejection
+from workers.torch_engine.verifiers import greedy, one_hot, rejection
 from workers.torch_engine.verifiers.descent import warped_rows
 from workers.torch_engine.verifiers.greedy import Greedy
 from workers.torch_engine.verifiers.rejection import Rejection
@@ -82,20 +82,6 @@ VERIFIER_MUTANTS = {
         world.sampled,
         "p[[start + count for start, count in zip(starts, kept, strict=True)]]",
         "p[[start for start, _ in zip(starts, kept, strict=True)]]",
-    ),
-    "a block ends at the first prefix that fails": (
-        block,
-        "Block",
-        world.sampled,
-        "kept.append(passed[-1] + 1 if passed else 0)",
-        "kept.append(next((i for i in range(len(passes)) if i not in passed), len(passes)))",
-    ),
-    "a block's residual without its weight": (
-        block,
-        "Block",
-        world.sampled,
-        "scale[:, None] * p[rows] - q",
-        "p[rows] - q",
     ),
     "siblings without renormalising": (
         one_hot,

@@ -1,6 +1,7 @@
 """Traversal verification, enumerated: what it emits, and how much it accepts."""
 
 import itertools
+import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,18 +11,20 @@ import mutants
 import pytest
 import torch
 from table_world import Said
-from test_block import DRAFTS, VOCAB, Table, Text, chain, chance_of, table
 from torch import Tensor
 
 from schemas import SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
-from workers.torch_engine.verifiers import block, multi_step, traversal
+from workers.torch_engine.verifiers import multi_step, traversal
 
+VOCAB, DRAFTS = 3, 3
+Text = tuple[int, ...]
+Table = dict[Text, Tensor]
 Drafted = tuple[Proposal, float]
-CHAIN = [ROOT, 0, 1]
 SHAPES = [
+    [ROOT, 0, 1],
     [ROOT, ROOT, 0, 0],
     [ROOT, ROOT, 1, 1, 2],
     [ROOT, ROOT, ROOT, 0, 1],
@@ -30,6 +33,31 @@ SHAPES = [
 """Trees as their nodes' parents."""
 SEEDS = [1, 3, 5]
 KINDS = ["distinct", "repeated", "chosen first"]
+
+
+def texts(longest: int) -> list[Text]:
+    return [t for n in range(longest + 1) for t in itertools.product(range(VOCAB), repeat=n)]
+
+
+def table(seed: int) -> Table:
+    """The next token's distribution [vocab] float64 after every text; some tokens never follow."""
+    generator = torch.Generator().manual_seed(seed)
+    odds = torch.randn(len(texts(DRAFTS)), VOCAB, generator=generator, dtype=torch.float64)
+    rows = torch.where(odds < -1.0, 0.0, (2.0 * odds).exp())
+    rows[rows.sum(-1) == 0.0] = 1.0
+    return dict(zip(texts(DRAFTS), rows / rows.sum(-1, keepdim=True), strict=True))
+
+
+def chance_of(text: Text, model: Table, given: int = 0) -> float:
+    """The chance of a text after its first `given` tokens."""
+    return math.prod(float(model[text[:n]][text[n]]) for n in range(given, len(text)))
+
+
+def chain(text: Text, q: Table) -> Proposal:
+    made = proposal()
+    for place, token in enumerate(text):
+        made.add(token, parent=place - 1 if place else ROOT, q=q[text[:place]])
+    return made
 
 
 def drafts(parents: list[int], q: Table, kind: str = "distinct") -> Iterator[Drafted]:
@@ -141,19 +169,25 @@ def test_it_accepts_no_less_than_multi_step(shape: list[int], seed: int) -> None
     assert accepted >= by_steps(trees, p) - 1e-12
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_chains_are_accepted_as_blocks(seed: int) -> None:
-    p, q = table(seed), table(seed + 100)
-    chains = [
-        chain(text, q)
-        for text in itertools.product(range(VOCAB), repeat=DRAFTS)
-        if chance_of(text, q) > 0.0
-    ]
-    rows, starts = rows_of(chains, p)
-    weights, _ = traversal.weigh(chains, rows, starts)
-    chances, _ = block.judge(chains, rows, starts)
-    found = [weights[start + 1 : start + 1 + DRAFTS].tolist() for start in starts]
-    assert [x for own in found for x in own] == pytest.approx([x for own in chances for x in own])
+def test_the_same_distribution_is_accepted_whole() -> None:
+    p = table(1)
+    trees = list(drafts(SHAPES[0], p))
+    accepted = sum(len(text) * chance for text, chance, _ in ends(traversal, trees, p))
+    assert accepted == pytest.approx(DRAFTS)
+
+
+def test_a_chain_is_accepted_further_where_a_later_token_makes_up_for_an_earlier_one() -> None:
+    """Two drafts from (2/3, 1/3) for a target of (1/3, 2/3): 11/9, token by token 10/9."""
+    p = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
+    q = p.flip(0)
+    mean = 0.0
+    for text in itertools.product(range(2), repeat=2):
+        made = chain(text, {(): q, (text[0],): q})
+        weights, _ = traversal.weigh([made], p.repeat(3, 1), [0])
+        _, first, whole = weights.tolist()
+        drafted = float(q[text[0]] * q[text[1]])
+        mean += drafted * (2 * whole + (1 - whole) * first)
+    assert mean == pytest.approx(11 / 9)
 
 
 WRONG = {
@@ -179,13 +213,13 @@ def test_wrong_rules_emit_something_else(monkeypatch: pytest.MonkeyPatch, name: 
     registry._import_parts()
     monkeypatch.setattr(registry, "register", lambda *_: lambda cls: cls)
     made = mutants.mutated(monkeypatch, traversal, *WRONG[name])
-    assert furthest(made, list(drafts(SHAPES[0], table(101))), table(1)) > 1e-3
+    assert furthest(made, list(drafts(SHAPES[1], table(101))), table(1)) > 1e-3
 
 
 def test_siblings_said_to_be_drawn_with_replacement() -> None:
     """Drawn without it, each with the q of its parent, they are not accepted as they should."""
     q, trees = table(101), list[Drafted]()
-    for made, chance in drafts(SHAPES[0], q):
+    for made, chance in drafts(SHAPES[1], q):
         made.q = [q[text_of(made, parent)] for parent in made.parents]
         trees.append((made, chance))
     assert furthest(traversal, trees, table(1)) > 1e-3

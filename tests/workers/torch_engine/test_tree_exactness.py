@@ -53,7 +53,7 @@ def test_shapes(seven: Bundle, shape: list[RankPath], k: int, more: int, levels:
         assert_greedy(seven, prompt, answer.tokens, count)
 
 
-@pytest.mark.parametrize("verifier", ["rejection", "block", "fuzzy"])
+@pytest.mark.parametrize("verifier", ["rejection", "fuzzy"])
 def test_verifiers_of_chains_refuse_trees(seven: Bundle, verifier: str) -> None:
     odd = method("odd", "static", verifier, 2, widths=(2, 2))
     with pytest.raises(ValueError, match=f"'odd': verifier '{verifier}' takes chains only"):

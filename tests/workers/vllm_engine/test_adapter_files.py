@@ -68,7 +68,6 @@ def test_methods_and_servers_without_adapters_are_refused(tmp_path: Path) -> Non
     refused(["naive"], law, "only vLLM's methods.*naive is of torch: leave")
     replayed = get_method("vllm_naive").model_copy(update={"engine": "replay"})
     refused([replayed], law, "of replay")
-    refused(["vllm_eagle3_av"], law, "adaptive verification, which vllm_eagle3_av uses")
     refused(["vllm_naive"], {"vllm_naive": law["law"]}, "a method has this name: rename")
     server = OpenAIConfig(urls=("http://10.0.0.5:8000/v1",))
     refused(["vllm_naive"], law, "servers load their own", openai=server)

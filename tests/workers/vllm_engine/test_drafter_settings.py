@@ -6,11 +6,9 @@ import pytest
 from conftest_bundle import DEMO
 from deployed_drafters import drafting, with_part
 
-from schemas import EngineConfig
 from workers.bundle import Bundle, BundleError, load_bundle
 from workers.methods import get_method
 from workers.vllm_engine import shared, versions
-from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.speculation import speculative_config
 
 
@@ -33,13 +31,6 @@ def test_public_drafters_get_their_fields(bundle: Bundle, tmp_path: Path) -> Non
         "num_speculative_tokens": 7,
         "rejection_sample_method": "standard",
     }
-    found = speculative_config(get_method("vllm_eagle3_av"), bundle)
-    assert found is not None
-    assert found["enable_adaptive_verification"] is True
-    found = speculative_config(get_method("vllm_ngram_gpu"), bundle)
-    assert found is not None
-    assert "model" not in found
-    assert (found["method"], found["prompt_lookup_max"]) == ("ngram_gpu", 4)
     with pytest.raises(BundleError, match="no part 'dflash'"):
         speculative_config(get_method("vllm_dflash"), bundle)
 
@@ -61,7 +52,7 @@ def test_layers_for_multi_token_prediction_may_be_a_part(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (drafting("vllm_x", "eagle3", depth=2), "no setting 'depth': choose from enable_adapt"),
+        (drafting("vllm_x", "eagle3", depth=2), "no setting 'depth': choose from parallel_dr"),
         (drafting("vllm_x", "medusa", depth=2), "medusa has no setting 'depth': choose from none"),
         (drafting("vllm_x", "eagle4"), "vLLM has no drafter 'eagle4'"),
     ],
@@ -85,10 +76,3 @@ def test_some_drafters_share_no_engine(
     family = with_folder(bundle, tmp_path, part)
     with pytest.raises(ValueError, match=f"{spec.name} cannot share an engine.*{reason}"):
         shared.speculative_config([spec, get_method("vllm_naive")], family)
-
-
-@pytest.mark.parametrize("name", ["vllm_ngram_gpu", "vllm_eagle3_av"])
-def test_some_methods_need_a_gpu(bundle: Bundle, name: str) -> None:
-    pytest.importorskip("transformers")
-    with pytest.raises(ValueError, match=f"{name} needs a GPU"):
-        engine_arguments([get_method(name)], bundle, EngineConfig(device="cpu"))

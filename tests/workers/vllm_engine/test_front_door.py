@@ -12,7 +12,7 @@ from ops.harness.vllm_cli import startable
 from ops.main import app
 from workers.methods import get_method
 from workers.vllm_engine.drafting.portfolio import KEY, REQUESTS, Portfolio
-from workers.vllm_engine.environment import OPENMP, RUNNER
+from workers.vllm_engine.environment import OPENMP
 from workers.vllm_engine.front_door import serve_command
 
 
@@ -104,12 +104,6 @@ def test_what_cannot_be_served_is_refused_in_a_line(model, methods, default, fla
     with pytest.raises(ValueError, match=message) as refused:
         serve_command(model, methods, default, flags)
     assert "\n" not in str(refused.value)
-
-
-def test_the_second_runner_has_no_adaptive_method(monkeypatch):
-    monkeypatch.setenv(RUNNER, "1")
-    with pytest.raises(ValueError, match=r"'adaptive' is unknown: .* always served: naive$"):
-        serve_command("m", ["ngram", "adaptive"], "ngram", [])
 
 
 def test_vllm_of_the_same_environment_is_started(monkeypatch, tmp_path):

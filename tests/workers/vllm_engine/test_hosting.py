@@ -10,7 +10,6 @@ import pytest
 pytestmark = pytest.mark.vllm
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
-SCHEDULE = SimpleNamespace(gamma=lambda _batch: 4)
 METHODS = ("vllm_eagle3", "vllm_adaptive", "vllm_adaptive", None)
 
 
@@ -46,8 +45,8 @@ def drafters(monkeypatch):
     learned = [Learned(f"vllm_{name}", name, 4) for name in ("medusa", "eagle3")]
     portfolio = Portfolio(
         methods={
-            "vllm_eagle3": Drafting("eagle3", SCHEDULE),
-            "vllm_adaptive": Drafting("adaptive", SCHEDULE),
+            "vllm_eagle3": Drafting("eagle3", 4),
+            "vllm_adaptive": Drafting("adaptive", 4),
         },
         drafters={"medusa": {}, "eagle3": {}},
         host="eagle3",

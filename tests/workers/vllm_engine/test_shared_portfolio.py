@@ -61,7 +61,7 @@ def test_vllm_reserves_the_longest_draft_and_every_method_keeps_its_own(bundle):
     names = ("vllm_naive", "vllm_eagle3", "vllm_ngram")
     assert shared.speculative_config(specs(*names), bundle)["num_speculative_tokens"] == 8
     methods = portfolio(bundle, *names).methods
-    assert {name: m.schedule.gamma(3) for name, m in methods.items()} == {
+    assert {name: m.tokens for name, m in methods.items()} == {
         "vllm_eagle3": 4,
         "vllm_ngram": 8,
     }
@@ -72,20 +72,6 @@ def test_drafters_without_kv_are_hosted_by_a_class_of_ours(bundle):
     assert options["method"] == "custom_class"
     assert options["rejection_sample_method"] == "standard"
     assert shared.speculative_config(specs("vllm_naive"), bundle) is None
-
-
-def test_a_schedule_by_batch_size_is_the_methods_own(bundle):
-    settings = {
-        "drafter": {"max_n": 4, "min_n": 2},
-        "stop": {"batches": (1, 5, 17), "gammas": (6, 2, 0)},
-    }
-    spec = changed("vllm_ngram", stop="batch_schedule", settings=settings)
-    together = [spec, *specs("vllm_eagle3")]
-    text = json.dumps(shared.additional_config(together, bundle))
-    methods = Portfolio.from_config(json.loads(text)[KEY]).methods
-    assert [methods[spec.name].schedule.gamma(n) for n in (4, 5, 17)] == [6, 2, 0]
-    assert [methods["vllm_eagle3"].schedule.gamma(n) for n in (4, 5, 17)] == [4, 4, 4]
-    assert shared.speculative_config(together, bundle)["num_speculative_tokens"] == 6
 
 
 def test_the_adaptive_method_is_told_of_a_datastore_and_a_bad_one_is_refused(bundle, tmp_path):
@@ -103,7 +89,7 @@ def test_the_adaptive_method_is_told_of_a_datastore_and_a_bad_one_is_refused(bun
     ("others", "why"),
     [
         ([changed("vllm_ngram", settings={"drafter": {"max_n": 3, "min_n": 2}})], "ngram drafter"),
-        ([changed("vllm_suffix", verifier="block")], "rejection_sample_method"),
+        ([changed("vllm_suffix", verifier="traversal")], "rejection_sample_method"),
         (specs("vllm_mtp", "vllm_eagle3"), "hidden states"),
     ],
 )

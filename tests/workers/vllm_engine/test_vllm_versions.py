@@ -53,7 +53,6 @@ def test_without_vllm_the_ways_to_install_it_are_named(packages: Path, llama: Bu
         require([NGRAM], llama)
 
 
-ESTIMATED = get_method("vllm_eagle3_av")
 TOGETHER = [NGRAM, get_method("vllm_naive")]
 
 
@@ -81,7 +80,6 @@ def test_supported_releases_of_either_build(
             ([NGRAM], version, rf">=0\.29,<0\.34, and {version} is installed")
             for version in ("0.28.0", "0.34.0", "1.0.0")
         ),
-        ([ESTIMATED], "0.29.0", r"vllm_eagle3_av needs vLLM >=0\.30,<0\.34, and 0\.29\.0"),
         ([MEDUSA], "0.33.0", r"vllm_medusa needs vLLM >=0\.29,<0\.33, and 0\.33\.0 is installed"),
         *(
             (TOGETHER, version, rf"layout shared needs vLLM >=0\.32,<0\.33, and {version} is in")

@@ -26,7 +26,8 @@ class Traversal:
     all rejected is accepted with its weight, and the next token comes from its p.
 
     q is as in `multi_step`, which accepts no more tokens in expectation (enumerated, not proven).
-    On a chain this is `block`. At temperature 0: greedy matching.
+    On a chain this is block verification (Sun et al. 2024, arXiv 2403.10444), which accepts at
+    least as many tokens as `rejection`. At temperature 0: greedy matching.
     """
 
     needs_distribution = False

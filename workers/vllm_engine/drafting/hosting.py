@@ -245,7 +245,7 @@ class Drafters:
         if drafting is None or not step.sampled[row]:
             return 0
         room = self._runner.max_model_len - step.length(row) - 1
-        return max(0, min(drafting.schedule.gamma(len(step.sampled)), room))
+        return max(0, min(drafting.tokens, room))
 
 
 def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from workers.batch_schedule import BatchSchedule
 from workers.methods import METHOD_KEY
 from workers.vllm_engine.drafting.options import Options
 
@@ -21,10 +20,10 @@ PREDICTED = "specadapt_predicted"
 
 @dataclass(frozen=True)
 class Drafting:
-    """A method's drafter and its draft tokens by batch size."""
+    """A method's drafter and its most draft tokens in a step."""
 
     drafter: str
-    schedule: BatchSchedule
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,7 @@ class Portfolio:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Portfolio":
         """Return the portfolio that `to_config` wrote."""
-        methods = {
-            name: Drafting(
-                body["drafter"], BatchSchedule(tuple(body["batches"]), tuple(body["gammas"]))
-            )
-            for name, body in config["methods"].items()
-        }
+        methods = {name: Drafting(**body) for name, body in config["methods"].items()}
         adaptive = config["adaptive"]
         return cls(
             methods,
@@ -60,10 +54,7 @@ class Portfolio:
 
     def to_config(self) -> dict[str, Any]:
         """Return the portfolio as plain values, as vLLM's additional_config takes them."""
-        methods = {
-            name: {"drafter": drafting.drafter, **asdict(drafting.schedule)}
-            for name, drafting in self.methods.items()
-        }
+        methods = {name: asdict(drafting) for name, drafting in self.methods.items()}
         drafters = {name: dict(options) for name, options in self.drafters.items()}
         adaptive = None if self.adaptive is None else self.adaptive.to_config()
         return {

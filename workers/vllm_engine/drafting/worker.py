@@ -8,6 +8,7 @@ from vllm.v1.worker.gpu_worker import Worker
 
 from workers.vllm_engine.drafting.hosting import host_portfolio
 from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
+from workers.vllm_engine.drafting.requirements import refuse_changes
 
 if not TYPE_CHECKING and current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as Worker
@@ -17,18 +18,20 @@ class SharedWorker(Worker):
     """The platform's worker, which drafts for each request by the method that it names."""
 
     def init_device(self) -> None:
-        """Create the worker, in either model runner. Raises RuntimeError for a configuration that
-        the second one does not share."""
+        """Create the worker. Raises RuntimeError in vLLM's second model runner, and where vLLM has
+        changed what the drafters need of it."""
         super().init_device()
         config = self.vllm_config.additional_config
         assert isinstance(config, dict)
         portfolio = Portfolio.from_config(config[KEY])
         self._drafters = None
         if self.use_v2_model_runner:
-            from workers.vllm_engine.second_runner.speculators import host_second_runner
-
-            host_second_runner(self.model_runner, portfolio)
-        elif portfolio.methods:
+            raise RuntimeError(
+                "several methods in one engine need vLLM's first model runner: set "
+                "VLLM_USE_V2_MODEL_RUNNER=0"
+            )
+        if portfolio.methods:
+            refuse_changes(self.model_runner)
             self._drafters = host_portfolio(self.model_runner, portfolio)
 
     def authors(self, request: str) -> list[str]:
@@ -44,10 +47,8 @@ class SharedWorker(Worker):
         return {} if self._drafters is None else self._drafters.failures
 
     def exchange_head(self, drafter: str, folder: str) -> None:
-        """Load another head into a drafter; see `exchange_weights`. Raises RuntimeError in the
-        second model runner."""
-        if self._drafters is None:
-            raise RuntimeError("heads are exchanged in vLLM's first model runner only")
+        """Load another head into a drafter; see `exchange_weights`."""
+        assert self._drafters is not None
         self._drafters.exchange(drafter, Path(folder))
 
     def compile_or_warm_up_model(self) -> Any:

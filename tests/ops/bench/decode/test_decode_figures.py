@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.bench.decode.figures import (
+from ops.bench.stats import (
     Divergence,
     Run,
     domain_mean,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,30 +11,41 @@ from safetensors.torch import load_file, save_file
 from workers.bundle import load_bundle
 
 
-def flags(folders, *given):
+def file(folders, **changes):
+    """The YAML file of a short training; a field that is None is left out."""
     bundle, folder = folders
-    generations = folder / "generations.jsonl"
-    return [
-        *["--bundle", bundle, "--corpus", folder, "--generations", generations, "--threads", 1],
-        *["--tokens", 100, "--batch-tokens", 2048, "--length", 64, "--device", "cpu"],
-        *["--work", folder / "work", "--out", folder / "out", "--cache-gb", 0.1, *given],
-    ]
+    fields = {
+        "bundle": bundle,
+        "generations": folder / "generations.jsonl",
+        "threads": 1,
+        "tokens": 100,
+        "batch_tokens": 2048,
+        "length": 64,
+        "device": "cpu",
+        "cache_gb": 0.1,
+        "work": folder / "work",
+        "out": folder / "out",
+    } | changes
+    given = {k: str(v) if isinstance(v, Path) else v for k, v in fields.items() if v is not None}
+    written = folder / "train.yaml"
+    written.write_text(json.dumps(given))
+    return written
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "positions"),
     [
-        ("medusa", ["--vocabulary", 50], 4),
-        ("eagle", ["--positions", 2], 2),
-        ("eagle", ["--vocabulary", 50], 3),
-        ("eagle3", ["--vocabulary", 0], 4),
+        ("medusa", {"vocabulary": 50}, 4),
+        ("eagle", {"positions": 2}, 2),
+        ("eagle", {"vocabulary": 50}, 3),
+        ("eagle3", {"vocabulary": 0}, 4),
     ],
 )
 def test_heads_are_trained_and_measured(specadapt, folders, kind, given, positions) -> None:
-    figures = specadapt.json("train", kind, *flags(folders, *given))
+    figures = specadapt.json("train", kind, file(folders, **given))
     assert figures["loss"] > 0
-    assert figures["val_loss_by_domain"].keys() == {"counting"}
-    assert figures["acceptance_by_domain"].keys() == {"counting", "mean"}
+    assert figures["val_loss_by_domain"].keys() == {"answers"}
+    assert figures["acceptance_by_domain"].keys() == {"answers", "mean"}
     assert len(figures["accuracy_by_position"]) == positions
     assert all(len(shares) == 5 for shares in figures["accuracy_by_position"])
     out = folders[1] / "out"
@@ -41,41 +53,48 @@ def test_heads_are_trained_and_measured(specadapt, folders, kind, given, positio
     assert config["hidden_size"] == 64
     assert (out / "model.safetensors").exists()
     listed = out / "draft_vocabulary.json"
-    assert listed.exists() == (kind == "eagle" and "--vocabulary" in given)
+    assert listed.exists() == (kind == "eagle" and "vocabulary" in given)
     if listed.exists():
         assert len(json.loads(listed.read_text())["token_ids"]) == 50
 
 
 def test_heads_go_on_from_weights_and_share_the_targets_states(specadapt, folders) -> None:
-    given, out = ["--vocabulary", 50], folders[1] / "out"
-    specadapt.json("train", "medusa", *flags(folders, *given))
-    again = [*given, "--start", out, "--work", folders[1] / "more", "--out", folders[1] / "more"]
-    specadapt.json("train", "medusa", *flags(folders, *again))
-    shared = ["--features", folders[1] / "work/features", "--work", folders[1] / "third"]
-    specadapt.json("train", "medusa", *flags(folders, *given, *shared))
+    folder = folders[1]
+    specadapt.json("train", "medusa", file(folders, vocabulary=50))
+    more = {"work": folder / "more", "out": folder / "more", "start": folder / "out"}
+    specadapt.json("train", "medusa", file(folders, vocabulary=50, **more))
+    shared = {"features": folder / "work/features", "work": folder / "third"}
+    specadapt.json("train", "medusa", file(folders, vocabulary=50, **shared))
     assert not (folders[1] / "third/features").exists()
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "named"),
     [
-        ("medusa", ["--vocabulary", 10**6], "--vocabulary"),
-        ("eagle3", ["--length", 100], "--length"),
-        ("eagle3", ["--generations", "{folder}/none.jsonl"], "none.jsonl"),
-        ("eagle3", ["--target", "{folder}"], "config.json"),
-        ("eagle", ["--corpus-share", 1.0], "--corpus-share"),
-        ("medusa", ["--start", "{folder}"], "no config.json"),
-        ("eagle3", ["--start", "{bundle}/eagle"], "the weights lack"),
-        ("eagle", ["--start", "{bundle}/eagle3"], "the weights lack layers.0."),
-        ("medusa", ["--start", "{bundle}/eagle"], "holds no Medusa heads"),
-        ("eagle3", ["--start", "{bundle}/eagle3", "--vocabulary", 77], "--vocabulary"),
-        ("eagle", ["--start", "{bundle}/eagle", "--vocabulary", 77], "--vocabulary"),
-        ("medusa", ["--start", "{bundle}/medusa", "--positions", 7], "--positions"),
+        ("medusa", {"vocabulary": 10**6}, "vocabulary: 1000000 is more than"),
+        ("eagle3", {"length": 100}, "batch_tokens: 2048 is not a multiple of length"),
+        ("eagle3", {"batch_tokens": 3000}, "batch_tokens: 3000 is not a multiple of 2048"),
+        ("eagle3", {"lenght": 64}, "train.yaml: lenght: unknown field"),
+        ("eagle3", {"bundle": None}, "train.yaml: bundle: Field required"),
+        ("eagle3", {"generations": "{folder}/none.jsonl"}, "none.jsonl"),
+        ("eagle3", {"target": "{folder}"}, "config.json"),
+        ("medusa", {"start": "{folder}"}, "config.json"),
+        ("eagle3", {"start": "{bundle}/eagle"}, "the weights lack"),
+        ("eagle", {"start": "{bundle}/eagle3"}, "the weights lack layers.0."),
+        ("medusa", {"start": "{bundle}/eagle"}, "holds no Medusa heads"),
+        ("eagle3", {"start": "{bundle}/eagle3", "vocabulary": 77}, "vocabulary: the head in"),
+        ("eagle", {"start": "{bundle}/eagle", "vocabulary": 77}, "vocabulary: the head in"),
+        ("medusa", {"start": "{bundle}/medusa", "positions": 7}, "positions: "),
     ],
 )
 def test_what_cannot_be_used_is_named(specadapt, folders, kind, given, named) -> None:
-    filled = [str(f).format(folder=folders[1], bundle=folders[0]) for f in given]
-    assert named in specadapt.refusal("train", kind, *flags(folders, *filled))
+    filled = {
+        name: value.format(folder=folders[1], bundle=folders[0])
+        if isinstance(value, str)
+        else value
+        for name, value in given.items()
+    }
+    assert named in specadapt.refusal("train", kind, file(folders, **filled))
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "eagle"])
@@ -84,14 +103,12 @@ def test_a_head_that_goes_on_keeps_its_tokens(specadapt, folders, kind) -> None:
     from training.heads.stored import StoredHead
 
     folder = folders[1]
-    specadapt.json("train", kind, *flags(folders, "--vocabulary", 50))
+    specadapt.json("train", kind, file(folders, vocabulary=50))
     first = StoredHead(folder / "out", kind)
-    other = folder / "other.jsonl"
-    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [70, 71, 72]}
-    other.write_text("".join(json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)))
-    given = ["--start", folder / "out", "--generations", other, "--learning-rate", 0]
-    given += ["--corpus-share", 0, "--work", folder / "more", "--out", folder / "more"]
-    specadapt.json("train", kind, *flags(folders, *given))
+    other = other_answers(folder)
+    given = {"start": folder / "out", "generations": other, "learning_rate": 0}
+    given |= {"work": folder / "more", "out": folder / "more"}
+    specadapt.json("train", kind, file(folders, **given))
     again = StoredHead(folder / "more", kind)
     assert again.vocabulary.tolist() == first.vocabulary.tolist()
     assert len(again.vocabulary) == 50
@@ -102,7 +119,7 @@ def test_a_head_that_goes_on_keeps_its_tokens(specadapt, folders, kind) -> None:
 def test_a_head_that_goes_on_reads_the_layers_it_read(specadapt, folders, tmp_path) -> None:
     bundle, folder = folders
     other = changed_head(bundle / "eagle3", tmp_path / "head", eagle_config=LAST_LAYERS)
-    specadapt.json("train", "eagle3", *flags(folders, "--start", other))
+    specadapt.json("train", "eagle3", file(folders, start=other))
     config = json.loads((folder / "out" / "config.json").read_text())
     assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 2]
 
@@ -124,7 +141,7 @@ def test_a_head_of_another_target_is_refused(
     specadapt, folders, tmp_path, kind, change, said
 ) -> None:
     other = changed_head(folders[0] / kind, tmp_path / "head", **change)
-    line = specadapt.refusal("train", kind, *flags(folders, "--start", other))
+    line = specadapt.refusal("train", kind, file(folders, start=other))
     assert f"{other}/config.json" in line
     assert said in line
 
@@ -145,14 +162,11 @@ def changed_head(folder, out, **changes):
 def test_a_checkpoint_of_other_tokens_is_refused(specadapt, folders) -> None:
     """A run goes on from the folder of its work, with answers that are others by now."""
     folder = folders[1]
-    specadapt.json("train", "eagle3", *flags(folders, "--vocabulary", 50))
-    other = folder / "other.jsonl"
-    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [70, 71, 72]}
-    other.write_text("".join(json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)))
-    given = ["--vocabulary", 50, "--generations", other, "--corpus-share", 0]
-    result = specadapt("train", "eagle3", *flags(folders, *given))
+    specadapt.json("train", "eagle3", file(folders, vocabulary=50))
+    other = other_answers(folder)
+    result = specadapt("train", "eagle3", file(folders, vocabulary=50, generations=other))
     assert result.exit_code == 2
-    assert "--work: its checkpoint drafts other tokens" in result.stderr.splitlines()[-1]
+    assert "work: its checkpoint drafts other tokens" in result.stderr.splitlines()[-1]
 
 
 def test_the_bundle_gets_the_heads_as_its_part(specadapt, folders) -> None:
@@ -161,9 +175,7 @@ def test_the_bundle_gets_the_heads_as_its_part(specadapt, folders) -> None:
     shutil.rmtree(bundle / "medusa")
     parts = {"target": "target", "tokenizer": "tokenizer"}
     (bundle / "bundle.json").write_text(json.dumps({"name": "own", "parts": parts}))
-    given = flags((bundle, folder))
-    out = given.index("--out")
-    specadapt.json("train", "medusa", *given[:out], *given[out + 2 :])
+    specadapt.json("train", "medusa", file((bundle, folder), out=None))
     assert load_bundle(bundle).parts == parts | {"medusa": "medusa"}
     assert load_bundle(bundle).has("medusa")
 
@@ -173,16 +185,23 @@ def test_the_help_has_an_example(specadapt) -> None:
         assert f"specadapt train {kind}" in specadapt("train", kind, "--help").output
 
 
-def test_without_a_corpus_answers_to_prompts_of_ones_own_suffice(
-    specadapt, folders, prompts_file
-) -> None:
+def test_answers_to_prompts_of_ones_own_train_a_head(specadapt, folders, prompts_file) -> None:
     bundle, folder = folders
-    answers = folder / "own.jsonl"
-    specadapt.json(
-        *["train", "generate", "--bundle", bundle, "--prompts", prompts_file, "--out", answers],
-        *["--max-tokens", 12, "--batch", 4, "--threads", 1, "--dtype", "float32"],
-    )
+    answers, written = folder / "own.jsonl", folder / "answers.yaml"
+    fields = {"bundle": str(bundle), "prompts": [str(prompts_file)], "out": str(answers)}
+    fields |= {"max_tokens": 12, "batch": 4, "threads": 1, "dtype": "float32"}
+    written.write_text(json.dumps(fields))
+    assert specadapt.json("train", "generate", written)["answers"] == 12
     assert answers.read_text().count("\n") == 12
-    given = flags(folders, "--corpus", folder / "none", "--corpus-share", 0)
-    figures = specadapt.json("train", "eagle", *given, "--generations", answers)
+    figures = specadapt.json("train", "eagle", file(folders, generations=answers))
     assert set(figures["val_loss_by_domain"]) <= {"math", "edit"}
+    written.write_text(json.dumps(fields | {"prompt": "x"}))
+    assert "answers.yaml: prompt: unknown field" in specadapt.refusal("train", "generate", written)
+
+
+def other_answers(folder):
+    """Answers of other tokens than those of the shared fixture."""
+    other = folder / "other.jsonl"
+    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [70, 71, 72]}
+    other.write_text("".join(json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)))
+    return other

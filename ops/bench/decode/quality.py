@@ -1,0 +1,290 @@
+"""The quality of decoded answers: their distance from the target's distribution, and the
+perplexity of given responses in each precision."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.progress import Progress
+
+from ops.bench.stats import Run
+from ops.harness.decoding import EncodedPrompt
+from ops.harness.forwards import answer_logits
+from ops.harness.output import cell, table
+from ops.harness.prompts import Prompt
+from ops.harness.settings import Setup, device_of
+from router.fit.speedup import baseline_of
+from workers.bundle import Bundle
+from workers.chat_template import encode_turns
+from workers.torch_engine.models.model import Model, load_target
+
+Floats = NDArray[np.float64]
+
+SHARPER = (0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
+"""Factors by which p is sharpened (above 1) or flattened: the temperature is divided by them."""
+PRECISIONS = ("float32", "bfloat16", "int8", "q4")
+RESAMPLES = 2000
+LONGEST = 512
+"""Longer conversations, in tokens, have no perplexity: each is read in a single forward."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The target's scores of an answer's tokens, each given those before it.
+
+    nats: [tokens] -log p of the token. expected: [tokens] the expected -log p of a token drawn from
+    p, its entropy; at temperature 0, -log p of the most likely token. gains: [tokens, len(SHARPER)]
+    the gain in log p if p is sharpened that much. p is under the request's temperature, at
+    temperature 0 under 1.
+    """
+
+    nats: Floats
+    expected: Floats
+    gains: Floats
+
+
+@dataclass(frozen=True)
+class Response:
+    """A conversation that ends with a response, in token ids."""
+
+    before: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of responses under one target.
+
+    nats: negative log-likelihood of each response. best: the target's most likely token at each
+    position of each response.
+    """
+
+    nats: list[float]
+    best: list[list[int]]
+
+
+def quality_of(
+    setup: Setup,
+    bundle: Bundle,
+    encoded: Sequence[EncodedPrompt],
+    runs: Mapping[str, Sequence[Run]],
+    temperature: float,
+    bar: Progress,
+) -> dict[str, Any]:
+    """Return the quality of each method's answers, and of each precision of the target.
+
+    The engine's target scores the answers of the first repeat.
+    """
+    device = torch.device(device_of(setup.engine))
+    model = load_target(bundle.part("target"), setup.engine.dtype, device)
+    prompts = {item.prompt.id: item.token_ids for item in encoded}
+    known: dict[tuple[str, tuple[int, ...]], Reading] = {}
+    read: dict[str, list[Reading]] = {}
+    first = {name: sorted(of, key=lambda run: run.prompt_id) for name, of in runs.items()}
+    for name, of in first.items():
+        for run in bar.track([run for run in of if run.repeat == 0], description=f"read {name}"):
+            key = run.prompt_id, run.token_ids  # at temperature 0 most answers are plain decoding's
+            if key not in known:
+                logits = answer_logits(model, prompts[run.prompt_id], run.token_ids)
+                known[key] = read_answer(logits.cpu(), run.token_ids, temperature)
+            read.setdefault(name, []).append(known[key])
+    plain = read[baseline_of(list(runs))]
+    return {
+        "methods": {name: _distances(own, plain, temperature) for name, own in read.items()},
+        "precisions": compare_precisions(bundle, [item.prompt for item in encoded], bar),
+    }
+
+
+def _distances(
+    own: Sequence[Reading], plain: Sequence[Reading], temperature: float
+) -> dict[str, Any]:
+    excess, excess_ci = excess_nats(own)
+    over, over_ci = nats_over_plain(own, plain)
+    figures: dict[str, Any] = {"excess_nats": excess, "excess_nats_ci95": excess_ci}
+    figures |= {"nats_over_plain": over, "nats_over_plain_ci95": over_ci}
+    if temperature > 0.0:
+        bound, bound_ci, sharpness = kl_at_least(own)
+        figures |= {"kl_at_least": bound, "kl_at_least_ci95": bound_ci}
+        figures["as_if_temperature"] = temperature / sharpness
+    return figures
+
+
+@torch.inference_mode()
+def read_answer(logits: torch.Tensor, tokens: Sequence[int], temperature: float) -> Reading:
+    """Score an answer's tokens by the target's logits [tokens, vocab] at their positions."""
+    scores = logits.float() / (temperature or 1.0)
+    log_p, said = scores.log_softmax(-1), torch.tensor(tokens)[:, None]
+    entropy = torch.special.entr(log_p.exp()).sum(-1)
+    expected = entropy if temperature > 0.0 else -log_p.amax(-1)
+    own = log_p.gather(1, said)
+    gains = [by * own - (by * log_p).logsumexp(-1, keepdim=True) - own for by in SHARPER]
+    return Reading(
+        nats=-own[:, 0].double().numpy(),
+        expected=expected.double().numpy(),
+        gains=torch.cat(gains, dim=1).double().numpy(),
+    )
+
+
+def excess_nats(readings: Sequence[Reading]) -> tuple[float, tuple[float, float]]:
+    """Return the mean of -log p(token) - H(p) per token, and its 95% interval.
+
+    With q for the method's distribution, it estimates the mean of KL(q || p) + H(q) - H(p). It is 0
+    for samples from p, and below 0 for methods that prefer likely tokens.
+    """
+    excess = np.array([float((one.nats - one.expected).sum()) for one in readings])
+    tokens = np.array([one.nats.size for one in readings])
+    return _with_interval(lambda drawn: excess[drawn].sum(-1) / tokens[drawn].sum(-1), tokens)
+
+
+def nats_over_plain(
+    readings: Sequence[Reading], plain: Sequence[Reading]
+) -> tuple[float, tuple[float, float]]:
+    """Return -log p per token minus that of plain decoding's answers, and its 95% interval.
+
+    It estimates KL(Q || P) + H(Q) - H(P) of whole answers per token, if lengths agree.
+    """
+    nats, tokens = _sums(readings)
+    plain_nats, plain_tokens = _sums(plain)
+
+    def over(drawn: NDArray[np.int64]) -> Floats:
+        own = nats[drawn].sum(-1) / tokens[drawn].sum(-1)
+        return np.asarray(own - plain_nats[drawn].sum(-1) / plain_tokens[drawn].sum(-1))
+
+    return _with_interval(over, tokens)
+
+
+def kl_at_least(readings: Sequence[Reading]) -> tuple[float, tuple[float, float], float]:
+    """Return a lower bound of the mean KL(q || p) per token, its 95% interval, and its sharpness.
+
+    For temperatures above 0. For any other distribution s, KL(q || p) >= E_q[log s - log p]; the
+    gap is KL(q || s). The candidates s are the target's distributions at other temperatures, p
+    included, so the bound is never below 0. Choosing the best s on the judged tokens adds at most
+    half a nat over all of them, on average.
+    """
+    gains = np.array([one.gains.sum(0) for one in readings])
+    tokens = np.array([one.nats.size for one in readings])
+
+    def best(drawn: NDArray[np.int64]) -> Floats:
+        return np.asarray(
+            (gains[drawn].sum(1) / tokens[drawn].sum(1)[:, None]).max(-1, initial=0.0)
+        )
+
+    return *_with_interval(best, tokens), SHARPER[int(gains.sum(0).argmax())]
+
+
+def _sums(readings: Sequence[Reading]) -> tuple[Floats, NDArray[np.int64]]:
+    nats = np.array([float(one.nats.sum()) for one in readings])
+    return nats, np.array([one.nats.size for one in readings])
+
+
+def _with_interval(
+    statistic: Callable[[NDArray[np.int64]], Floats], answers: NDArray[np.int64]
+) -> tuple[float, tuple[float, float]]:
+    """Return a statistic of all answers, and its interval over answers drawn with replacement.
+
+    statistic: takes indices [n, answers].
+    """
+    drawn = np.random.default_rng(0).integers(0, len(answers), (RESAMPLES, len(answers)))
+    low, high = np.quantile(statistic(drawn), [0.025, 0.975])
+    return float(statistic(np.arange(len(answers))[None, :])[0]), (float(low), float(high))
+
+
+def compare_precisions(
+    bundle: Bundle, prompts: Sequence[Prompt], bar: Progress
+) -> dict[str, dict[str, Any]]:
+    """Return the perplexity of the prompts' responses in each precision that the target has.
+
+    Empty where no prompt has a response of at most LONGEST tokens, the prompt included.
+    """
+    responses = encode_responses(bundle, prompts)
+    scores: dict[str, Scores] = {}
+    for name in PRECISIONS if responses else ():
+        try:
+            model = load_target(bundle.part("target"), name, torch.device("cpu"))
+        except ValueError:
+            continue  # a target without 4-bit weights, or one that our own forward does not compute
+        scores[name] = score(model, bar.track(responses, description=name))
+    return {name: figures_of(responses, scores[PRECISIONS[0]], own) for name, own in scores.items()}
+
+
+def encode_responses(bundle: Bundle, prompts: Sequence[Prompt]) -> list[Response]:
+    """Tokenize the prompts that have a response of at most LONGEST tokens, prompt included."""
+    tokenizer = bundle.tokenizer()
+    found = []
+    for prompt in prompts:
+        if prompt.response is None:
+            continue
+        answer = {"role": "assistant", "content": prompt.response}
+        turns = encode_turns(tokenizer, [*prompt.messages, answer])
+        before = [token for turn in turns[:-1] for part in turn for token in part]
+        response = Response((*before, *turns[-1][0]), tuple(turns[-1][1]))
+        if len(response.before) + len(response.tokens) <= LONGEST:
+            found.append(response)
+    return found
+
+
+@torch.inference_mode()
+def score(model: Model, responses: Iterable[Response]) -> Scores:
+    """Score each response in one forward pass over it and its prompt."""
+    scores = Scores([], [])
+    for response in responses:
+        logits = answer_logits(model, response.before, response.tokens)
+        tokens = torch.tensor(response.tokens)[:, None]
+        scores.nats.append(-float(logits.log_softmax(-1).gather(1, tokens).sum()))
+        scores.best.append(logits.argmax(-1).tolist())
+    return scores
+
+
+def figures_of(responses: Sequence[Response], first: Scores, other: Scores) -> dict[str, Any]:
+    """Compare one precision with the first.
+
+    perplexity_ratio is over the first one's perplexity, with a 95% bootstrap interval over
+    responses. same_best is the share of positions with the same most likely token.
+    """
+    tokens = np.array([len(response.tokens) for response in responses])
+    more = np.array(other.nats) - np.array(first.nats)
+    ratio, interval = _with_interval(
+        lambda drawn: np.exp(more[drawn].sum(-1) / tokens[drawn].sum(-1)), tokens
+    )
+    same = sum(
+        ours == theirs
+        for pair in zip(other.best, first.best, strict=True)
+        for ours, theirs in zip(*pair, strict=True)
+    )
+    mean = sum(other.nats) / int(tokens.sum())
+    return {
+        "nats_per_token": mean,
+        "perplexity": math.exp(mean),
+        "perplexity_ratio": ratio,
+        "perplexity_ratio_ci95": interval,
+        "same_best": same / int(tokens.sum()),
+        "responses": len(responses),
+    }
+
+
+def quality_tables(found: Mapping[str, Any]) -> Iterable[Any]:
+    """Yield a table of the methods' distances from the target and one of its precisions."""
+    keys = [
+        key
+        for key in ("excess_nats", "nats_over_plain", "kl_at_least", "as_if_temperature")
+        if any(key in own for own in found["methods"].values())
+    ]
+    rows = [[name, *(_figure(own, key) for key in keys)] for name, own in found["methods"].items()]
+    yield table("Distance from the target, nats per token", ["method", *keys], rows)
+    if found["precisions"]:
+        columns = ("perplexity", "perplexity_ratio", "same_best")
+        rows = [
+            [name, *(_figure(own, key) for key in columns)]
+            for name, own in found["precisions"].items()
+        ]
+        yield table("Perplexity of the responses", ["dtype", *columns], rows)
+
+
+def _figure(own: Mapping[str, Any], key: str) -> str:
+    interval = own.get(f"{key}_ci95")
+    shown = cell(own[key])
+    return f"{shown} ({cell(interval[0])} to {cell(interval[1])})" if interval else shown

@@ -1,0 +1,277 @@
+"""Figures of benchmarks: what docs/measuring.md defines, as pure functions."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from router.fit.speedup import MIN_TOKENS, baseline_of, harmonic_mean, speedup, tokens_per_second
+from schemas import DecodeStats
+from schemas.method import PLAIN_METHODS
+
+NEAR_TIE_GAP = 1e-4
+STAGES = ("draft", "verify", "sample", "other")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One answer, timed once. Seconds run from the request to its last token."""
+
+    method: str
+    prompt_id: str
+    domain: str
+    repeat: int
+    token_ids: tuple[int, ...]
+    seconds: float
+    first_token_seconds: float | None = None
+    target_steps: int | None = None
+    looping: bool = False
+    stages: tuple[float, ...] | None = None
+    """Seconds of STAGES in all steps; None where the engine does not tell."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        return tokens_per_second(len(self.token_ids), self.seconds)
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        """Without the prefill: the tokens after the first over the seconds after it."""
+        if self.first_token_seconds is None or self.seconds <= self.first_token_seconds:
+            return None
+        return (len(self.token_ids) - 1) / (self.seconds - self.first_token_seconds)
+
+
+def stages_of(stats: DecodeStats) -> tuple[float, ...] | None:
+    """Return an answer's seconds of STAGES; vLLM tells none."""
+    seconds = (
+        *(stats.draft_seconds, stats.verify_seconds),
+        *(stats.sample_seconds, stats.other_seconds),
+    )
+    return seconds if stats.verify_seconds else None
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where an answer left the reference, and how far apart the target's two best logits were."""
+
+    prompt_id: str
+    position: int
+    gap: float
+    near_tie: bool
+
+
+def domain_mean(values: Mapping[str, Sequence[float]]) -> float | None:
+    """Harmonic mean with equal weight for each domain: that of the domains' harmonic means."""
+    means = [harmonic_mean(members) for members in values.values() if members]
+    return harmonic_mean(means) if means else None
+
+
+def group(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The repeats of every prompt: prompt id to its runs."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(run.prompt_id, []).append(run)
+    return grouped
+
+
+def rates(
+    runs: Iterable[Run], rate: Callable[[Run], float | None] = lambda run: run.tokens_per_s
+) -> dict[str, list[float]]:
+    """Return, by domain, each prompt's median rate if its answer is long enough to count."""
+    result: dict[str, list[float]] = {}
+    for repeats in group(runs).values():
+        values = [v for run in repeats if counts(run) and (v := rate(run)) is not None]
+        if values:
+            result.setdefault(repeats[0].domain, []).append(statistics.median(values))
+    return result
+
+
+def paired_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, list[float]]:
+    """Per domain each prompt's speedup: the median over repeats of rate over baseline rate.
+
+    Both rates of a pair come from the same repeat, so that slow drift of the machine cancels.
+    """
+    reference = {(run.prompt_id, run.repeat): run for run in baseline}
+    result: dict[str, list[float]] = {}
+    for prompt_id, repeats in group(runs).items():
+        ratios = [
+            speedup(other.tokens_per_s, run.tokens_per_s)
+            for run in repeats
+            if (other := reference.get((prompt_id, run.repeat))) and counts(run) and counts(other)
+        ]
+        if ratios:
+            result.setdefault(repeats[0].domain, []).append(statistics.median(ratios))
+    return result
+
+
+def decode_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, float]:
+    """By prompt the speedup after the first token, paired and over repeats as in
+    `paired_speedups`."""
+    reference = {(run.prompt_id, run.repeat): run for run in baseline}
+    result = {}
+    for prompt_id, repeats in group(runs).items():
+        pairs = [(reference.get((prompt_id, run.repeat)), run) for run in repeats]
+        ratios = [
+            speedup(theirs, ours)
+            for other, run in pairs
+            if other and counts(run) and counts(other)
+            if (theirs := other.decode_tokens_per_s) and (ours := run.decode_tokens_per_s)
+        ]
+        if ratios:
+            result[prompt_id] = statistics.median(ratios)
+    return result
+
+
+def counts(run: Run) -> bool:
+    """Whether the answer is long enough to count for speed; a shorter one is mostly prefill."""
+    return len(run.token_ids) >= MIN_TOKENS
+
+
+def mean_accepted_tokens(runs: Iterable[Run]) -> dict[str, float]:
+    """Per domain the output tokens per target step, the bonus token included."""
+    tokens: dict[str, int] = {}
+    steps: dict[str, int] = {}
+    for run in runs:
+        if run.target_steps and counts(run):
+            tokens[run.domain] = tokens.get(run.domain, 0) + len(run.token_ids)
+            steps[run.domain] = steps.get(run.domain, 0) + run.target_steps
+    return {domain: tokens[domain] / steps[domain] for domain in tokens}
+
+
+def stage_ms(runs: Iterable[Run]) -> dict[str, float] | None:
+    """Return the mean milliseconds of each stage of a decode step, and of the step; None without.
+
+    A batch's step counts once for each of its sequences, and so do its steps.
+    """
+    told = [run for run in runs if run.stages and run.target_steps and run.target_steps > 1]
+    steps = sum((run.target_steps or 1) - 1 for run in told)
+    if not steps:
+        return None
+    columns = zip(*(run.stages or () for run in told), strict=True)
+    parts = {name: 1e3 * sum(own) / steps for name, own in zip(STAGES, columns, strict=True)}
+    return {**parts, "step": sum(parts.values())}
+
+
+def loop_rate(runs: Iterable[Run]) -> float:
+    """Return the share of prompts whose answer looped in any repeat."""
+    grouped = group(runs)
+    return sum(any(r.looping for r in runs) for runs in grouped.values()) / len(grouped)
+
+
+def without_looping(runs: Sequence[Run], looping: frozenset[str]) -> list[Run]:
+    """The runs of the prompts that are not in `looping`."""
+    return [run for run in runs if run.prompt_id not in looping]
+
+
+def looping_prompts(*groups: Iterable[Run]) -> frozenset[str]:
+    """Ids of the prompts that looped in any of the given runs."""
+    return frozenset(run.prompt_id for runs in groups for run in runs if run.looping)
+
+
+def first_difference(answer: Sequence[int], reference: Sequence[int]) -> int | None:
+    """Position of the first token at which two answers differ; None where they are equal."""
+    for position, (ours, theirs) in enumerate(zip(answer, reference, strict=False)):
+        if ours != theirs:
+            return position
+    return None if len(answer) == len(reference) else min(len(answer), len(reference))
+
+
+def match_figures(prompts: int, divergences: Sequence[Divergence]) -> dict[str, Any]:
+    """match_rate over the prompts that are not near ties, and the near ties' share of all."""
+    near_ties = sum(d.near_tie for d in divergences)
+    judged = prompts - near_ties
+    wrong = len(divergences) - near_ties
+    return {
+        "match_rate": (judged - wrong) / judged if judged else None,
+        "near_tie_rate": near_ties / prompts,
+        "divergences": [vars(d) for d in divergences],
+    }
+
+
+def domain_mean_ci(
+    values: Mapping[str, Sequence[float]], seed: int, resamples: int = 2000, level: float = 0.95
+) -> tuple[float, float] | None:
+    """Percentile interval of `domain_mean` of paired ratios; prompts are drawn within domains."""
+    slow = [1.0 / np.asarray(members) for members in values.values() if members]
+    if not slow:
+        return None
+    rng = np.random.default_rng(seed)
+    means = np.zeros(resamples)
+    for members in slow:
+        drawn = rng.integers(0, members.size, (resamples, members.size))
+        means += members[drawn].mean(axis=1) / len(slow)
+    low, high = np.quantile(1.0 / means, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return float(low), float(high)
+
+
+def summarise(
+    runs: Sequence[Run],
+    plain: Mapping[str, Sequence[Run]],
+    peers: Mapping[str, Sequence[Run]],
+    seed: int = 0,
+) -> dict[str, Any]:
+    """One method's figures against the plain methods and peers that ran (by name).
+
+    Speedups without the prompts that loop are over the baseline of these plain methods alone.
+    """
+    over_plain = {name: paired_speedups(runs, theirs) for name, theirs in plain.items()}
+    over_peers = {mode: paired_speedups(runs, theirs) for mode, theirs in peers.items()}
+    mat = mean_accepted_tokens(runs)
+    rate = rates(runs)
+    baseline = baseline_of(plain)
+    looped = looping_prompts(runs, plain[baseline])
+    calm, calm_plain = without_looping(runs, looped), without_looping(plain[baseline], looped)
+    after_first = rates(runs, lambda run: run.decode_tokens_per_s)
+    figures: dict[str, Any] = {
+        "tokens_per_s": domain_mean(rate),
+        "decode_tokens_per_s": domain_mean(after_first),
+    }
+    for name in PLAIN_METHODS:
+        speedups = over_plain.get(name, {})
+        figures[speedup_key(name)] = domain_mean(speedups)
+        figures[f"{speedup_key(name)}_ci95"] = domain_mean_ci(speedups, seed)
+    return figures | {
+        BY_PROMPT: decode_speedups(runs, plain[baseline]),
+        "speedup_vs_hf": domain_mean(over_peers["hf"]) if "hf" in over_peers else None,
+        "speedup_vs_peers": {
+            mode: {"speedup": domain_mean(values), "ci95": domain_mean_ci(values, seed)}
+            for mode, values in over_peers.items()
+        },
+        "mat": statistics.fmean(mat.values()) if mat else None,
+        "stage_ms": stage_ms(runs),
+        "loop_rate": loop_rate(runs),
+        "without_looping": {
+            "prompts": sum(map(len, rates(calm).values())),
+            "tokens_per_s": domain_mean(rates(calm)),
+            speedup_key(baseline): domain_mean(paired_speedups(calm, calm_plain)),
+        },
+        "prompts": sum(map(len, rate.values())),
+        "by_domain": {
+            domain: {
+                "tokens_per_s": harmonic_mean(rate[domain]),
+                "decode_tokens_per_s": harmonic_mean(after_first[domain])
+                if after_first.get(domain)
+                else None,
+                **{
+                    speedup_key(name): harmonic_mean(over_plain[name][domain])
+                    if domain in over_plain.get(name, {})
+                    else None
+                    for name in PLAIN_METHODS
+                },
+                "mat": mat.get(domain),
+                "prompts": len(rate[domain]),
+            }
+            for domain in sorted(over_plain[baseline])
+        },
+    }
+
+
+BY_PROMPT = "decode_speedup_by_prompt"
+"""The name of `decode_speedups` over the baseline among the figures."""
+
+
+def speedup_key(baseline: str) -> str:
+    """The name of a speedup over a plain method among the figures."""
+    return f"speedup_vs_{baseline}"

@@ -1,0 +1,112 @@
+"""The YAML files of `specadapt train`: what each command reads."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from ops.harness.boundary import InputError
+from schemas.base import Settings
+from schemas.config import EngineConfig
+from schemas.yaml_files import read_document
+
+Read = TypeVar("Read", bound=Settings)
+CORES = len(os.sched_getaffinity(0))
+
+
+class HeadTraining(Settings):
+    """The file of `train medusa`, `train eagle` and `train eagle3`."""
+
+    bundle: Path = Field(description="folder of the model family")
+    generations: Path = Field(description="answers of the target, from `train generate`")
+    target: Path | None = Field(None, description="folder of the target; default: the bundle's")
+    start: Path | None = Field(
+        None, description="folder of a head to continue from; it sets vocabulary and shape"
+    )
+    out: Path | None = Field(None, description="folder of the head; default: the bundle's part")
+    work: Path | None = Field(
+        None, description="folder for checkpoints and logs; a later run resumes from it"
+    )
+    features: Path | None = Field(
+        None, description="folder of the target's states; heads can share it"
+    )
+    positions: int | None = Field(None, ge=1, le=8, description="tokens ahead to train for")
+    vocabulary: int | None = Field(
+        None, ge=0, description="most frequent answer tokens that the head drafts; 0 for all"
+    )
+    length: int = Field(512, ge=16, description="tokens per row; longer text is cut")
+    cache_gb: float = Field(10.0, ge=0, description="GB of the target's states kept on disk")
+    tokens: int = Field(20_000_000, ge=1, description="training tokens in all")
+    minutes: float | None = Field(None, ge=0.1, description="time limit, decay included")
+    learning_rate: float = Field(6e-3, ge=0, description="peak rate of matrices; others follow")
+    warmup_tokens: int = Field(100_000, ge=0, description="tokens of learning-rate warm-up")
+    batch_tokens: int = Field(4096, ge=2048, description="tokens per batch")
+    batches_per_step: int = Field(1, ge=1, description="batches whose gradients make a step")
+    patience: int | None = Field(
+        None, ge=1, description="evaluations without improvement until the run ends"
+    )
+    eval_every: int = Field(200, ge=1, description="steps between evaluations")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int = Field(CORES, ge=1, description="CPU threads")
+    seed: int = Field(0, ge=0, lt=2**32)
+
+    @field_validator("batch_tokens")
+    @classmethod
+    def _packs(cls, tokens: int) -> int:
+        if tokens % 2048:
+            raise ValueError(f"{tokens} is not a multiple of 2048")
+        return tokens
+
+    @model_validator(mode="after")
+    def _rows_fill_batches(self) -> "HeadTraining":
+        if self.batch_tokens % self.length:
+            raise ValueError(f"batch_tokens: {self.batch_tokens} is not a multiple of length")
+        return self
+
+
+class AnswerGeneration(Settings):
+    """The file of `train generate`."""
+
+    bundle: Path = Field(description="folder of the model family")
+    out: Path = Field(description="file of the answers; those in it are not asked for again")
+    prompts: tuple[Path, ...] = Field((), description="files of prompts; default: the shipped ones")
+    rows: int = Field(12_000, ge=1, description="most prompts, equal per domain")
+    batch: int = Field(32, ge=1, description="sequences per step")
+    max_tokens: int = Field(160, ge=1, description="most tokens of an answer")
+    dtype: str = "auto"
+    threads: int = Field(CORES, ge=1, description="CPU threads")
+    seed: int = Field(0, ge=0, lt=2**32)
+
+    def engine(self) -> EngineConfig:
+        """Return the settings of the engine that answers."""
+        context = 768
+        return EngineConfig.model_validate(
+            {
+                "dtype": self.dtype,
+                "threads": self.threads,
+                "max_batch": self.batch,
+                "kv_slots": self.batch * context,
+                "max_context": context,
+                "max_waiting": self.rows,
+            }
+        )
+
+
+def read_settings(file: Path, model: type[Read]) -> Read:
+    """Read a YAML file. Raises InputError naming the file and every field that is wrong."""
+    values: Any = read_document(file)
+    if not isinstance(values, dict):
+        raise InputError(f"{file}: expected fields: {', '.join(model.model_fields)}")
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{file}: {'; '.join(map(_problem, error.errors()))}") from error
+
+
+def _problem(item: Any) -> str:
+    field = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"{field}: unknown field"
+    problem = str(item["msg"]).removeprefix("Value error, ")
+    return f"{field}: {problem}" if field else problem

@@ -1,1 +1,0 @@
-"""`specadapt tune-tree` and `specadapt tune-batch`."""

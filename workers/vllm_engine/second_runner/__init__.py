@@ -1,1 +1,0 @@
-"""Several drafters in vLLM's second model runner (experimental)."""
