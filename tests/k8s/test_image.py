@@ -9,7 +9,7 @@ from manifests import ROOT
 from rendered import JOBS, OVERLAYS, needs_kubectl, of_kind, pods, rendered
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-IMAGE = re.search(r"^# .*docker build .* -t (\S+):(\S+)", DOCKERFILE, re.MULTILINE)
+IMAGE = re.search(r"^# .*docker build .*-t (\S+):(\S+)", DOCKERFILE, re.MULTILINE)
 
 
 def pinned():
