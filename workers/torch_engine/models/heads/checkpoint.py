@@ -73,12 +73,13 @@ class DraftVocabulary:
 
 
 def _refuse_repeated(folder: Path, ids: Tensor) -> None:
-    tokens, counts = ids.unique(return_counts=True)
-    if (counts == 1).all():
+    ordered = ids.sort().values
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(repeated):
         return
     stored = stored_tensors(folder)
     name = next(name for name in ("d2t", "token_map") if name in stored)
     raise BundleError(
-        f"{stored[name].file}: {name} gives token {int(tokens[counts > 1][0])} to several rows of "
+        f"{stored[name].file}: {name} gives token {int(repeated[0])} to several rows of "
         "the LM head: each row needs a token of its own"
     )
