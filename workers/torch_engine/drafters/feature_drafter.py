@@ -45,9 +45,10 @@ class FeatureDrafter:
 
     The head reads pairs of a token's feature and the token after it. Features of committed
     tokens are the target's hidden states: those of the last step are read within the first draft
-    forward, many in forwards of their own. No more are held than a chunk of a prompt has: they are
-    read while other drafters draft too, and the head can take over at any time. A tree node's feature is what the head
-    predicted for its parent. Pairs of nodes are dropped after the step.
+    forward, many in forwards of their own. They are read as soon as they are a chunk of a prompt,
+    also while another drafter drafts: this bounds their memory, and the head can take over at any
+    time. A tree node's feature is what the head predicted for its parent. Pairs of nodes are
+    dropped after the step.
 
     All versions of the head share the pool: a row holds the pairs of one sequence.
 
@@ -66,7 +67,7 @@ class FeatureDrafter:
     ) -> None:
         bundled = materials.bundle.part(part) if captures is None else None
         self._rows = CompanionRows()
-        self._chunk = max(materials.chunk, CATCH_UP)
+        self._chunk = materials.chunk
         self._states: dict[int, _State] = {}
         like: tuple[LlamaShape, tuple[int, ...]] | None = None
 
