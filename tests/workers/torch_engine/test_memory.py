@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from decoding import assert_greedy, decode, reference, until
 from rig import Rig, has_seen, words
+from static_twins import in_static_shapes
 
 from workers.bundle import Bundle
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
-from workers.torch_engine.models import prefix_cache
+from workers.torch_engine.models import kv_pool, prefix_cache
 from workers.torch_engine.models.heads.feature_head import FeatureHead
 from workers.torch_engine.models.kv_pool import KvPool
 
@@ -60,6 +62,31 @@ def test_a_conversations_next_turn_copies_nothing(
         assert answer.stats.cached_prompt_tokens > 0 or turn == 0
         prompt = [*prompt, *answer.tokens, *words(9, turn)]
     assert not copied
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_rows_move_while_their_sequences_decode(
+    make_rig, byte_bundle: Bundle, static: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second and the fourth of five go on when the others have ended, and end next to each
+    other; a few tokens at a time are moved, of the target and of the drafters."""
+    monkeypatch.setattr(kv_pool, "BLOCK", 8)
+    methods = ["naive", "eagle3", "naive", "draft_verify", "naive"]
+    with in_static_shapes() if static else nullcontext():
+        rig: Rig = make_rig(byte_bundle, sorted({*methods}), max_batch=5)
+    prompts, lengths = [words(30 + i, i) for i in range(5)], [5, 70, 5, 70, 5]
+    asked = [
+        rig.submit(method, prompt, max_tokens=length)
+        for method, prompt, length in zip(methods, prompts, lengths, strict=True)
+    ]
+    apart = list[int]()
+    while not apart or sum(rig.scheduler.counts()[:2]) > 1:
+        rig.round()
+        if asked[1].admitted and asked[3].admitted:
+            apart.append(abs(asked[1].lease.row - asked[3].lease.row))
+    assert apart[-1] == 1 < max(apart)
+    for prompt, length, answer in zip(prompts, lengths, rig.finish(*asked), strict=True):
+        assert_greedy(byte_bundle, prompt, answer.tokens, length)
 
 
 def out_of_memory(*_: object) -> Any:
