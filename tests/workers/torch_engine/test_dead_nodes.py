@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sampling_reference import Answer, chances, p_value
 from torch import Tensor
+from workers.torch_engine.verifiers.block import Block
 
 from schemas import DecodeRequest, SamplingParams
 from workers.engine import RequestFaultError
@@ -23,7 +24,6 @@ from workers.torch_engine.parts import Proposal
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.tree import ROOT
 from workers.torch_engine.verifiers import dead_nodes
-from workers.torch_engine.verifiers.block import Block
 from workers.torch_engine.verifiers.greedy import Greedy
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.one_hot import OneHot
