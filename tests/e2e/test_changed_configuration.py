@@ -84,14 +84,14 @@ def test_args_change_while_clients_ask(service):
         declare(config)
         until(lambda: in_force(url)["router"]["half_life"] == 7.0)
         assert in_force(url)["http"]["max_answer_seconds"] == 40.0
-        assert running(url) == first, "nothing was started again"
+        until(lambda: running(url) == first)  # nothing was started again
 
         config = changed(config, router={"drift_window": 100, "half_life": 8.0})
         declare(config)
         until(lambda: running(url)["ingress"] > first["ingress"], START_SECONDS)
         assert in_force(url)["router"]["half_life"] == 8.0
-        second = running(url)
-        assert {name: second[name] for name in METHODS} == {name: first[name] for name in METHODS}
+        second = first | {"ingress": running(url)["ingress"]}
+        until(lambda: running(url) == second)
 
         declare(changed(config, engine={"max_waiting": 65}))
         until(lambda: replaced(url, second), START_SECONDS)
@@ -114,8 +114,7 @@ def test_methods_take_turns_where_every_gpu_is_taken(service):
             declare(changed(config, engine={"max_waiting": 65}), num_gpus=0.5)
             until(lambda: replaced(url, first), 2 * START_SECONDS)
         print(f"{len(clients.seconds)} requests, the slowest took {max(clients.seconds):.1f} s")
-        refused = [failure for failure in clients.failed if failure[0] in PINNED]
         assert [failure for failure in clients.failed if failure[0] in ROUTED] == []
-        assert {failure[1] for failure in refused} <= {503}, "the method was not there"
+        assert {failure[1] for failure in clients.failed} <= {503}, "while the method is away"
     finally:
         ray.util.remove_placement_group(others)
