@@ -144,7 +144,7 @@ async def test_a_drafter_that_fails_in_any_call(
     for _ in range(2):  # the second time with the prefixes that were kept
         await all_answers(engine, [method, "naive"])
     # a drafter that fails for all together and then for each alone has failed once
-    assert 0 < sum(engine.load().drafter_failures.values()) <= broken
+    assert min(1, broken) <= sum(engine.load().drafter_failures.values()) <= broken
 
 
 @pytest.mark.parametrize("part", ["limit", "observe"])
