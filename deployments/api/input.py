@@ -1,6 +1,6 @@
 """Reading and validation of request bodies, with errors that name the parameter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -96,21 +96,25 @@ def parse(
     return validated(kind, value, defaults, ignored)
 
 
-def check_structure(body: bytes) -> None:
-    """Raise ApiError for more objects, lists or values than a body may have, before it is read."""
-    containers, values = _structure(body)
+def check_structure(*texts: bytes, what: str = "the body") -> None:
+    """Raise ApiError for more objects, lists or values than a body may have, before it is read.
+
+    texts: JSON, counted together. what: their name in the error.
+    """
+    containers, values = _structure(texts)
     if containers > MAX_CONTAINERS or values > MAX_VALUES:
-        containers, values = _structure(_without_strings(body))
-    for got, most, what in (
+        containers, values = _structure([_without_strings(text) for text in texts])
+    for got, most, kind in (
         (containers, MAX_CONTAINERS, "objects and lists"),
         (values, MAX_VALUES, "values in objects and lists"),
     ):
         if got > most:
-            raise ApiError(400, f"the body: at most {most} {what}, got {got}", code="invalid_value")
+            raise ApiError(400, f"{what}: at most {most} {kind}, got {got}", code="invalid_value")
 
 
-def _structure(body: bytes) -> tuple[int, int]:
-    return body.count(b"{") + body.count(b"["), body.count(b",")
+def _structure(texts: Sequence[bytes]) -> tuple[int, int]:
+    containers = sum(text.count(b"{") + text.count(b"[") for text in texts)
+    return containers, sum(text.count(b",") for text in texts)
 
 
 def _without_strings(body: bytes) -> bytes:

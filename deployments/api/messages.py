@@ -7,7 +7,7 @@ import pydantic_core
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from deployments.api.input import UNSUPPORTED, Input
+from deployments.api.input import UNSUPPORTED, Input, check_structure
 
 
 def _nothing(value: Any) -> Any:
@@ -180,13 +180,20 @@ Messages = Annotated[list[Message], BeforeValidator(few_pieces)]
 
 def called_bytes(message: ChatMessage | CallingMessage | ToolMessage) -> int:
     """Return the size of a message's calls."""
+    return sum(map(len, _arguments(message)))
+
+
+def _arguments(message: ChatMessage | CallingMessage | ToolMessage) -> list[str]:
     calls = message.tool_calls if isinstance(message, CallingMessage) else ()
-    return sum(len(call.function.arguments) for call in calls)
+    return [call.function.arguments for call in calls]
 
 
 def plain_messages(messages: Sequence[ChatMessage | CallingMessage | ToolMessage]) -> list[Plain]:
     """Return a conversation as chat templates read it. Results have the names of the functions
-    that were called, which some templates write."""
+    that were called, which some templates write. Raises ApiError for calls whose arguments have
+    more objects, lists or values than a body may have."""
+    arguments = [text for message in messages for text in _arguments(message)]
+    check_structure(*map(str.encode, arguments), what="arguments of tool_calls")
     plain = [message.plain() for message in messages]
     names = {
         call["id"]: call["function"]["name"]

@@ -1,6 +1,5 @@
 """Reading a Prompt from a validated request: model name, tokens, text to embed."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +8,7 @@ from deployments.api.generation import GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 from deployments.api.messages import Plain, called_bytes, joined, plain_messages
 from deployments.api.reading.token_limit import TokenLimit, check_beginning
-from deployments.api.reading.tokenizers import Tokenizers
+from deployments.api.reading.tokenizers import SHORT_BYTES, Tokenizers
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.api.tools.family import ToolFamily, identity
@@ -243,8 +242,8 @@ class PromptReader:
         template, tools = request.template(), self.tools.shown(request.offer)
         if tools:
             template["variables"]["tools"] = tools
-        if template["variables"]:
-            size += len(json.dumps(template["variables"]))
+        if template["variables"]:  # of any size: to measure them takes as long as to read them
+            size += SHORT_BYTES
 
         def read(tokenizer: Any) -> tuple[list[Plain], tuple[dict[str, str], ...], list[int]]:
             messages = plain_messages(request.messages)

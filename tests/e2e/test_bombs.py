@@ -9,10 +9,10 @@ import pytest
 from running_service import CALL_SECONDS, HTTP, Service, until
 from served import service_config
 
-CALM_SECONDS = 5.0
+CALM_SECONDS = 3.0
 BOUND_SECONDS = 0.3
 """What a bomb may add to the longest gap of a stream."""
-DIGITS = "7" * 331_000
+DIGITS = "7" * 60_000
 """Each is a token: to tokenise them takes seconds."""
 MESSAGES = [{"role": "user", "content": DIGITS}]
 TURNS = [
@@ -44,7 +44,7 @@ def service(deploy, tiny_bundle, port, tmp_path_factory) -> Service:
             tiny_bundle,
             ("naive",),
             http={"port": port, "ingress_num_cpus": 0},
-            engine={"max_context": 4096, "kv_slots": 16384},
+            engine={"max_context": 2048},
         )
     )
 
@@ -57,7 +57,7 @@ def heartbeat(service: Service) -> Iterator[Callable[[], float]]:
     def stream() -> None:
         while not ended.is_set():
             with ExitStack() as stack:
-                lines = service.stream(stack, "tiny", max_tokens=3000)
+                lines = service.stream(stack, "tiny", max_tokens=1500)
                 next(lines)
                 last = time.monotonic()
                 for _ in lines:

@@ -13,7 +13,7 @@ from workers.bundle import Bundle
 from workers.chat_template import encode_text
 
 # Shorter texts take less than half a millisecond, less than going to a thread and back may.
-_SHORT_BYTES = 2048
+SHORT_BYTES = 2048
 _THREADS = 2
 
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class Tokenizers:
 
     async def read(self, caller: Caller, size: int, call: Callable[[Any], Result]) -> Result:
         """Return what `call` makes of a text of `size` bytes, given a tokenizer."""
-        if size <= _SHORT_BYTES:
+        if size < SHORT_BYTES:
             return call(self.own)
         return await self.in_turn(caller, size, partial(self._with_copy, call))
 

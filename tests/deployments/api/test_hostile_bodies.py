@@ -244,3 +244,14 @@ def test_a_body_is_refused_before_its_containers_are_read(value, what, monkeypat
 def test_braces_in_texts_are_no_containers(text):
     asked = parse(ChatRequest, encoded(CHAT | {"messages": [{"role": "user", "content": text}]}))
     assert asked.messages[0].content == text
+
+
+async def test_containers_in_the_arguments_of_calls_count_too(tools_ingress):
+    """They are text in the body, and JSON for the chat template."""
+    call = {"id": "1", "function": {"name": "f", "arguments": json.dumps({"a": [[]] * 20_000})}}
+    messages = [*HELLO["messages"], {"role": "assistant", "tool_calls": [call, call]}]
+    response = await tools_ingress.http.post(
+        "/v1/chat/completions", json=HELLO | {"messages": messages}
+    )
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("arguments of tool_calls: at most 32768")

@@ -34,7 +34,7 @@ def threads(monkeypatch):
 
         return encoded
 
-    monkeypatch.setattr(tokenizers, "_SHORT_BYTES", 100)
+    monkeypatch.setattr(tokenizers, "SHORT_BYTES", 100)
     monkeypatch.setattr(prompt_reader, "encode_chat", noted(encode_chat))
     monkeypatch.setattr(prompt_reader, "encode_prompt", noted(encode_prompt))
     return seen

@@ -179,3 +179,13 @@ def test_what_runs_is_never_more_than_allowed_and_all_of_it_ends(batches):
         assert meter.excess(0, 30 - used) is None
         assert meter.excess(0, 31 - used) is not None
     assert meter.excess(0, 30) is None
+
+
+def test_work_without_an_answer_counts_as_tokens_and_is_no_use(clock):
+    meter = Meter("key one", Limits(tokens_per_minute=600), clock)
+    caller = Caller(meters=[meter])
+    caller.worked(0.5)
+    assert meter.excess() is None
+    caller.worked(0.2)
+    assert meter.excess().seconds == pytest.approx(10.0, abs=0.01)
+    assert caller.tokens == 0
