@@ -104,6 +104,7 @@ class Here(method.MethodReplica):
         self._settings = placed_engine(config.shared, specs, config.engine)
         self._engine = load_engine(specs, bundle, self._settings)
         self._application, self._refused_heads, self._warm = "app", {}, False
+        self._leaves = False
         self._metrics, self._heads, self._measured = ReplicaMetrics("r"), method.HeadTally(), set()
 
     def __del__(self):
