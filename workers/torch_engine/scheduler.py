@@ -143,8 +143,7 @@ class Scheduler:
             self._end_all()
 
     def round(self) -> None:
-        """Read a chunk of prompts, decode one step of all begun sequences, and end finished
-        ones."""
+        """Read a chunk of prompts, decode a step of all begun sequences, and end finished ones."""
         self._past.work()
         self._retire()
         self.target.pool.settle()

@@ -46,13 +46,13 @@ def test_nobody_rehearses_where_nobody_decides(
 @pytest.mark.parametrize("settings", [{}, {"max_batch": 1}, {"max_context": 24}])
 def test_nothing_is_left_of_it(make_rig, byte_bundle: Bundle, settings: dict[str, int]) -> None:
     rig = make_rig(byte_bundle, ["adaptive"], **settings)
-    assert not rig.pool._leases
+    assert rig.pool.free_rows == rig.pool.rows
     method = rig.scheduler._methods["adaptive"]
     for one in method.plan.drafter.learned.values():
         assert not one.drafter._states
         assert one.expectation.trust == OPTIMISM
         if isinstance(one.drafter, FeatureDrafter):
-            assert not one.drafter.pool._leases
+            assert one.drafter.pool.free_rows == one.drafter.pool.rows
     step = rig.engine._target.costs.step
     assert step._slower.weights.any(), "steps of several sequences were seen"
 
