@@ -29,13 +29,11 @@ from ops.operate.route import route
 from ops.operate.serve import serve
 from ops.operate.states import routing
 from ops.operate.vllm_server import vllm
-from ops.report.command import report
-from ops.report.plot import plot
+from ops.report import report
 from ops.simulate.calibrate import calibrate
 from ops.simulate.check import bench_simulated
 from ops.simulate.plan import plan
 from ops.simulate.simulate import simulate
-from ops.tables.bounds import bench_bounds
 from ops.tables.evaluate import evaluate
 from ops.tables.export_encoder import export_encoder
 from ops.tables.fit import fit
@@ -72,7 +70,6 @@ for noun in (
     simulate,
     calibrate,
     plan,
-    plot,
     report,
 ):
     app.command()(noun)
@@ -86,7 +83,6 @@ bench.command("scaling")(bench_scaling)
 bench.command("simulated")(bench_simulated)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)
-bench.command("bounds")(bench_bounds)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")
 app.add_typer(bundle, name="bundle")
