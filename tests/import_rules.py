@@ -114,7 +114,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "models": {"harness"},
         "operate": {"harness", "tables"},
         "simulate": {"harness", "load", "tables"},
-        "report": {"harness", "load", "tables"},
+        "report": {"harness"},
     },
     "ops/bench": {
         **{name: set() for name in ("stats", "http")},
