@@ -25,9 +25,8 @@ from ops.operate.generate import generate
 from ops.operate.grafana import grafana
 from ops.operate.keys import keys
 from ops.operate.methods import methods
-from ops.operate.route import route
+from ops.operate.routing import routing
 from ops.operate.serve import serve
-from ops.operate.states import routing
 from ops.operate.vllm_server import vllm
 from ops.report import report
 from ops.simulate.calibrate import calibrate
@@ -63,7 +62,6 @@ for noun in (
     profile,
     fit,
     evaluate,
-    route,
     serve,
     chat,
     loadtest,
@@ -73,7 +71,7 @@ for noun in (
     report,
 ):
     app.command()(noun)
-app.command("export-encoder")(export_encoder)
+app.command("export-encoder", hidden=True)(export_encoder)
 bench.command("decode")(bench_decode)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)

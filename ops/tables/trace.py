@@ -10,7 +10,6 @@ import typer
 from ops.harness import flags
 from ops.harness.boundary import InputError
 from ops.harness.output import emit, progress, table
-from router.fit.speedup import BASELINE
 
 if TYPE_CHECKING:
     from ops.harness.decoding import EncodedPrompt
@@ -54,6 +53,7 @@ def trace(
     from ops.harness.settings import load_config, resolve, with_baseline, with_dtype
     from ops.tables.bounds import bounds, measure
     from ops.tables.traced import read_traces
+    from router.fit.speedup import BASELINE
 
     setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
     if BASELINE not in setup.names:
@@ -101,6 +101,7 @@ async def _run(
 ) -> None:
     """Trace the prompts that the folder lacks. Raises InputError if it has other settings."""
     from ops.tables.traced import TracedAnswer, prepare
+    from router.fit.speedup import BASELINE
     from workers.bundle import load_bundle
     from workers.torch_engine.tracer import Tracer
 
