@@ -138,7 +138,10 @@ def bounds(answers: Sequence[TracedAnswer], seconds: StepSeconds, seed: int) -> 
         },
         "step_ms": {name: 1e3 * whole for name, whole in seconds.whole.items()},
         "drafting_ms": {name: 1e3 * draft for name, draft in seconds.drafting.items()},
-        "forward_ms": dict(zip(map(str, ROWS), (1e3 * seconds.forwards).tolist(), strict=True)),
+        "forward_ms": {
+            f"{rows:g}": 1e3 * taken
+            for rows, taken in zip(seconds.rows, seconds.forwards.tolist(), strict=True)
+        },
     }
 
 
