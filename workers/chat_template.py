@@ -18,8 +18,6 @@ from tokenizers import Tokenizer
 ROLES = ("system", "user", "assistant", "tool")
 _PRIVATE = range(0xF0000, 0xFFFFE)
 """Unused characters, each of which may stand for a control token's name in messages."""
-_SHORT_CHARACTERS = 1024
-"""Texts that take less time than handing them to another thread."""
 
 Messages = Sequence[Mapping[str, Any]]
 RESERVED = frozenset(
@@ -61,7 +59,6 @@ class ChatTokenizer(Protocol):
 
 
 Encode = Callable[[ChatTokenizer, str], list[int]]
-"""Returns the token ids of plain text."""
 
 
 class ChatFormatError(ValueError):
@@ -70,13 +67,9 @@ class ChatFormatError(ValueError):
 
 def encode_text(tokenizer: ChatTokenizer, text: str) -> list[int]:
     """Return the token ids of plain text, in which the names of control tokens are text."""
-    plain = _control_tokens(tokenizer).plain
-    if len(text) <= _SHORT_CHARACTERS:
-        short: list[int] = plain.encode(text, add_special_tokens=False).ids
-        return short
-    # `encode` would hold Python's global lock, and with it all other threads.
-    ids: list[int] = plain.encode_batch_fast([text], add_special_tokens=False)[0].ids
-    return ids
+    # Unlike `encode` it lets go of Python's global lock, so that other threads go on.
+    [found] = _control_tokens(tokenizer).plain.encode_batch_fast([text], add_special_tokens=False)
+    return list(found.ids)
 
 
 def encode_prompt(
@@ -102,10 +95,9 @@ def encode_chat(
     unless it is left out. The name of a special token in a message stays ordinary text.
 
     continue_final_message: end inside the last message, for an answer that continues it.
-    variables: of the template, none of them RESERVED but `tools`. encode: is called with the
-    pieces of text between control tokens in their order, and may raise. Raises ChatFormatError for
-    an unknown role, for messages that the template refuses, and where the tokenizer has no
-    template.
+    variables: of the template, none of them RESERVED but `tools`. encode: tokenises the texts
+    between control tokens, in order, and may raise. Raises ChatFormatError for an unknown role, for
+    messages that the template refuses, and where the tokenizer has no template.
     """
     chat = _Rendered(tokenizer, messages, variables)
     text = chat.text(len(messages), add_generation_prompt, continue_final_message)
@@ -113,9 +105,9 @@ def encode_chat(
 
 
 def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[list[int], list[int]]]:
-    """Return a conversation's token ids in parts: of each message the part before an answer
-    (assistant messages only) and the rest. Raises ChatFormatError as `encode_chat`, and where
-    the template does not write messages in order."""
+    """Return a conversation's token ids in parts: of each message the part before an answer (of the
+    assistant's only) and the rest. Raises ChatFormatError as `encode_chat`, and for a template that
+    does not write messages in order."""
     chat = _Rendered(tokenizer, messages)
     whole = ""
     turns = []
@@ -129,8 +121,7 @@ def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[lis
 
 
 class _Rendered:
-    """Messages and variables with control tokens' names hidden from the template and the
-    tokenizer."""
+    """Messages and variables with the names of control tokens hidden in them."""
 
     def __init__(
         self,
@@ -153,8 +144,7 @@ class _Rendered:
         self._hidden = dict(zip(sorted(said), free, strict=False))
         if len(self._hidden) < len(said):
             raise ChatFormatError(
-                "the messages hold every private character from U+F0000 to U+FFFFD, which leaves "
-                "none to stand for the control tokens that they name"
+                "the messages hold every private character (U+F0000 to U+FFFFD): leave one out"
             )
         self._messages = [_changed(message, self._hide) for message in messages]
         self._variables = {name: _changed(of, self._hide) for name, of in variables.items()}
@@ -169,11 +159,13 @@ class _Rendered:
     def encode(self, text: str, encode: Encode = encode_text) -> list[int]:
         ids: list[int] = []
         at = 0
-        for found in self._control.written.finditer(text):
-            ids += self._plain(text[at : found.start()], encode)
-            ids.append(self._control.ids[found[0].strip()])
-            at = found.end()
-        return ids + self._plain(text[at:], encode)
+        for found in [*self._control.written.finditer(text), None]:
+            plain = text[at : found.start() if found else len(text)]
+            ids += encode(self._tokenizer, self._unhidden(plain)) if plain else []
+            if found:
+                ids.append(self._control.ids[found[0].strip()])
+                at = found.end()
+        return ids
 
     def _hide(self, text: str) -> str:
         return self._control.replaced(text, self._hidden)
@@ -213,9 +205,6 @@ class _Rendered:
         for name, hidden in self._hidden.items():
             text = text.replace(hidden, name)
         return text
-
-    def _plain(self, text: str, encode: Encode) -> list[int]:
-        return encode(self._tokenizer, self._unhidden(text)) if text else []
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -8,9 +8,9 @@ from typing import Any
 from deployments.api.generation import GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 from deployments.api.messages import Plain, called_bytes, joined, plain_messages
+from deployments.api.reading.token_limit import TokenLimit, check_beginning
+from deployments.api.reading.tokenizers import Tokenizers
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
-from deployments.api.token_limit import TokenLimit, check_beginning
-from deployments.api.tokenizers import Tokenizers
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
 from deployments.api.tools.family import ToolFamily, identity
 from deployments.artifacts import context_length
@@ -288,10 +288,7 @@ class PromptReader:
             raise self._too_long(request, least, field)
 
     def _too_long(
-        self,
-        request: GenerationRequest | TokenizeRequest,
-        tokens: int,
-        field: str | None = None,
+        self, request: GenerationRequest | TokenizeRequest, tokens: int, field: str | None = None
     ) -> ApiError:
         return request.too_long(f"at least {tokens} tokens", self._context_length, field)
 

@@ -25,8 +25,17 @@ def check_serve_config(document: dict[str, Any], place: str) -> None:
         wrong.append(describe(error))
     if not wrong:
         wrong += _wrong_environments(document)
+        wrong += _unreachable(document)
     if wrong:
         raise InputError(f"{place}: {'; '.join(wrong)}")
+
+
+def _unreachable(document: dict[str, Any]) -> Iterator[str]:
+    """Yield a proxy_location with which requests find no proxy. k8s/base leaves the head out of the
+    service, and on one machine EveryNode is the same as HeadOnly."""
+    location = document.get("proxy_location", "EveryNode")
+    if location != "EveryNode":
+        yield f"proxy_location: {location} leaves workers without a proxy: set EveryNode"
 
 
 def _taken_wrongly(annotation: Any, value: Any, path: str = "") -> Iterator[str]:

@@ -59,12 +59,15 @@ def changed(config, **sections):
 
 
 def running(url):
-    """What answers: when the ingress was started, and the replicas' processes."""
-    found = {"ingress": HTTP.get(f"{url}/v1/models").json()["data"][0]["created"]}
-    for name in METHODS:
-        handle = serve.get_deployment_handle(name, NAME)
-        found[name] = handle.placement.remote().result(timeout_s=CALL_SECONDS)["pid"]
-    return found
+    """What answers: when the ingress was started, and for each method a replica that reports."""
+    loads = HTTP.get(f"{url}/v1/routing").json()["loads"]
+    born = HTTP.get(f"{url}/v1/models").json()["data"][0]["created"]
+    return {"ingress": born} | {name: one["replica"] for one in loads for name in one["methods"]}
+
+
+def replaced(url, before):
+    now = running(url)
+    return now.keys() == before.keys() and not set(now.values()) & set(before.values())
 
 
 def in_force(url):
@@ -81,17 +84,17 @@ def test_args_change_while_clients_ask(service):
         declare(config)
         until(lambda: in_force(url)["router"]["half_life"] == 7.0)
         assert in_force(url)["http"]["max_answer_seconds"] == 40.0
-        assert running(url) == first, "nothing was started again"
+        until(lambda: running(url) == first)  # nothing was started again
 
         config = changed(config, router={"drift_window": 100, "half_life": 8.0})
         declare(config)
         until(lambda: running(url)["ingress"] > first["ingress"], START_SECONDS)
         assert in_force(url)["router"]["half_life"] == 8.0
-        second = running(url)
-        assert {name: second[name] for name in METHODS} == {name: first[name] for name in METHODS}
+        second = first | {"ingress": running(url)["ingress"]}
+        until(lambda: running(url) == second)
 
         declare(changed(config, engine={"max_waiting": 65}))
-        until(lambda: not set(running(url).values()) & set(second.values()), START_SECONDS)
+        until(lambda: replaced(url, second), START_SECONDS)
         until(lambda: serve.status().applications[NAME].status == "RUNNING", START_SECONDS)
     print(f"{len(clients.seconds)} requests, the slowest took {max(clients.seconds):.1f} s")
     assert clients.failed == []
@@ -109,10 +112,9 @@ def test_methods_take_turns_where_every_gpu_is_taken(service):
         first = running(url)
         with Clients(url, ROUTED + PINNED) as clients:
             declare(changed(config, engine={"max_waiting": 65}), num_gpus=0.5)
-            until(lambda: not set(running(url).values()) & set(first.values()), START_SECONDS)
+            until(lambda: replaced(url, first), 2 * START_SECONDS)
         print(f"{len(clients.seconds)} requests, the slowest took {max(clients.seconds):.1f} s")
-        refused = [failure for failure in clients.failed if failure[0] in PINNED]
         assert [failure for failure in clients.failed if failure[0] in ROUTED] == []
-        assert {failure[1] for failure in refused} <= {503}, "the method was not there"
+        assert {failure[1] for failure in clients.failed} <= {503}, "while the method is away"
     finally:
         ray.util.remove_placement_group(others)

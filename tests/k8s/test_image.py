@@ -8,8 +8,8 @@ import yaml
 from manifests import ROOT
 from rendered import JOBS, OVERLAYS, needs_kubectl, of_kind, pods, rendered
 
-DOCKERFILE = (ROOT / "k8s/Dockerfile").read_text()
-IMAGE = re.search(r"^# .*docker build .* -t (\S+):(\S+)", DOCKERFILE, re.MULTILINE)
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+IMAGE = re.search(r"^# .*docker build .*-t (\S+):(\S+)", DOCKERFILE, re.MULTILINE)
 
 
 def pinned():
@@ -31,7 +31,7 @@ def test_the_image_installs_what_constraints_pin():
 
 
 def test_the_build_sees_what_it_copies_and_little_else():
-    file = ROOT / "k8s/Dockerfile.dockerignore"
+    file = ROOT / ".dockerignore"
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
     kept = {line[1:] for line in lines if line.startswith("!")}

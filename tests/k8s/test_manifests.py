@@ -78,6 +78,14 @@ def test_the_serve_configurations_are_valid(name):
 
 
 @pytest.mark.parametrize("name", FILES)
+def test_whatever_listens_beyond_loopback_asks_for_keys(name):
+    config = serve_config(name)
+    [application] = applications(config)
+    guarded = application.http.guard.keys_file is not None
+    assert guarded or config["http_options"]["host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("place", ["top", "application", "args"])
 def test_a_wrong_field_in_a_serve_configuration_fails(name, place):
     wrong = serve_config(name)
@@ -103,7 +111,7 @@ def test_the_cluster_asks_for_a_token_and_has_what_the_operations_page_asks_for(
     )
     assert environment.pop("RAY_AUTH_MODE") == "token"
     page = (ROOT / "docs" / "operations.md").read_text()
-    image = (ROOT / "k8s" / "Dockerfile").read_text()
+    image = (ROOT / "Dockerfile").read_text()
     optional = re.findall(r"RAY_SERVE_(?:TRACING|ENABLE_HA_PROXY)[A-Z_]*", page)
     asked = set(re.findall(r"RAY_SERVE_[A-Z_]+", page)) - {
         *optional,

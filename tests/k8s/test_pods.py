@@ -104,20 +104,28 @@ def test_only_the_autoscaler_has_a_token_of_the_api_server(overlay):
 
 
 @every_overlay
-def test_a_worker_lives_by_its_raylet_and_is_ready_by_the_service(overlay):
+def test_a_worker_lives_by_its_raylet_and_is_ready_by_its_own_proxy(overlay):
     for pod in pods(rendered(overlay)):
         if pod.labels["app.kubernetes.io/component"] != "worker":
             continue
         [container] = pod.containers
-        ready = container["readinessProbe"]["exec"]["command"][-1]
-        for path in ("52365/api/healthz", "8000/-/healthz", "8000/health"):
-            assert path in ready
+        assert container["readinessProbe"]["httpGet"] == {"path": "/-/healthz", "port": 8000}
         for probe in ("startupProbe", "livenessProbe"):
             assert container[probe]["httpGet"] == {"path": "/api/healthz", "port": 52365}
         drained = re.search(
             r"sleep (\d+)", container["lifecycle"]["preStop"]["exec"]["command"][-1]
         )
         assert int(drained[1]) < pod.spec["terminationGracePeriodSeconds"]
+
+
+@every_overlay
+def test_one_worker_may_be_evicted_at_a_time(overlay):
+    """`maxUnavailable` needs the scale subresource, which a RayCluster does not have."""
+    documents = rendered(overlay)
+    [budget] = of_kind(documents, "PodDisruptionBudget")
+    assert "maxUnavailable" not in budget["spec"]
+    least = sum(group["minReplicas"] for group in ray_groups(documents)[1:])
+    assert budget["spec"]["minAvailable"] == least - 1 >= 1
 
 
 @every_overlay

@@ -74,10 +74,10 @@ def pinned(config):
     return config.methods
 
 
-def test_serve_yaml_pins_each_method_and_says_how_it_runs_without_gpus():
+def test_serve_yaml_fits_one_gpu_and_says_how_it_runs_without():
     text = (ROOT / SERVE_YAML).read_text()
     [on_gpus] = applications(yaml.safe_load(text))
-    assert pinned(on_gpus)
+    assert 0 < asked_for(on_gpus)["most"]["GPU"] <= 1
     [said] = re.findall(r"sed 's/(.*)/(.*)/' serve.yaml", text)
     [on_cpus] = applications(yaml.safe_load(text.replace(*said)))
     assert {method.num_gpus for method in on_cpus.methods} == {0.0}

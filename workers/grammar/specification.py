@@ -62,4 +62,5 @@ def json_schema(grammar: Grammar) -> dict[str, Any]:
 def spaced(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema that bounds the spaces between JSON's tokens and has a name behind every
     comma."""
-    return with_listed_names(schema) | {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+    listed: dict[str, Any] = with_listed_names(schema)
+    return listed | {"x-guidance": {"whitespace_pattern": WHITESPACE}}

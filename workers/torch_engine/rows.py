@@ -1,5 +1,6 @@
 """The rows of the target's pool: which sequence has which, and what is kept of them."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -9,6 +10,8 @@ from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
 from workers.torch_engine.parts import Drafter, Remembering, Resuming
 from workers.torch_engine.sequence import DecodeSequence
+
+log = logging.getLogger(__name__)
 
 
 class Rows:
@@ -46,10 +49,15 @@ class Rows:
         if self._reads_all(sequence):
             return self.prefixes.take_empty()
         scope = sequence.request.scope
-        lease, source = self.prefixes.take(sequence.tokens, _holdings(running), scope)
+        try:
+            lease, source = self.prefixes.take(sequence.tokens, _holdings(running), scope)
+        except (RuntimeError, MemoryError):
+            log.warning("a prompt's kept prefix could not be used: it is read", exc_info=True)
+            return self.prefixes.take_empty()
         drafter = self._methods[sequence.method].plan.drafter
         if source is not None:
-            lease.length = self._guard.begin(drafter, sequence, lease, source, lease.length)
+            length = self._guard.begin(drafter, sequence, lease, source, lease.length)
+            self._pool.cut(lease, length)
         if source is lease:
             self._forgotten(lease)
         return lease
@@ -60,11 +68,22 @@ class Rows:
         lease.spoilt = spoilt
         if not self._remembers or spoilt:
             self._pool.release(lease)
-        elif self.prefixes.give_back(lease, sequence.tokens, sequence.request.scope):
+        elif self._keeps(sequence):
             for remembering in self.remembering:
                 self._guard.tell(remembering, sequence, partial(remembering.keep, sequence))
         self._guard.release(self._drafters, sequence)
         sequence.leave()
+
+    def _keeps(self, sequence: DecodeSequence) -> bool:
+        """Keep an ended sequence's row for prompts that begin like it, or free it; return whether
+        it is kept."""
+        scope, prompt = sequence.request.scope, sequence.prompt_tokens
+        try:
+            return self.prefixes.give_back(sequence.lease, sequence.tokens, scope, prompt)
+        except (RuntimeError, MemoryError):
+            log.warning("an answer's row could not be kept", exc_info=True)
+            self._pool.release(sequence.lease)
+            return False
 
     def _reads_all(self, sequence: DecodeSequence) -> bool:
         """Return whether its prompt must be read whole, for its log probabilities or for a drafter

@@ -147,6 +147,7 @@ class Scheduler:
         ones."""
         self._past.work()
         self._retire()
+        self.target.pool.settle()
         self._read_prompts()
         self._retire()
         decoding = [s for s in self._running if s.output_tokens]

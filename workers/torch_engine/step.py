@@ -10,15 +10,16 @@ from copy import copy
 from typing import TypeVar
 
 from workers.engine import RequestFaultError
-from workers.torch_engine import dead_nodes
 from workers.torch_engine.drafters.jump_forward import force, forced
 from workers.torch_engine.logprobs import prompt_logprobs, token_logprobs
 from workers.torch_engine.method import Method
 from workers.torch_engine.parts import Proposal
+from workers.torch_engine.processed_logits import process
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
+from workers.torch_engine.verifiers import dead_nodes
 
 log = logging.getLogger(__name__)
 
@@ -241,7 +242,7 @@ def _verify(
     for members in _grouped(proposals, lambda p: id(methods[p.sequence.method].verifier)):
         verifier = methods[members[0].sequence.method].verifier
         try:
-            paths = dead_nodes.verify(verifier, members, output)
+            paths = dead_nodes.verify(verifier, members, process(members, output))
             verified.extend(zip(members, paths, strict=True))
         except Exception as error:
             if len(members) > 1:

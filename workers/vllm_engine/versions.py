@@ -70,7 +70,7 @@ def require_release(what: str, needed: str, otherwise: str = "") -> None:
     if version is None:
         raise ValueError(
             f"{what} needs vLLM {needed}, which is not installed: "
-            f"pip install 'specadapt[vllm]' 'vllm{needed}', or make install-vllm for CPUs"
+            "docs/vllm.md says how to install it for GPUs, make install-vllm does for CPUs"
         )
     if not SpecifierSet(needed).contains(version, prereleases=True):
         raise ValueError(

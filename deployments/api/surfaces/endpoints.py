@@ -157,7 +157,7 @@ async def _events(
     addition.
     """
     (name, first), *others = writer.begin()
-    said, ended = [*map(_written, [(name, first | told), *others])], False
+    said, ended = [*map(_written, [(name, {**first, **told}), *others])], False
     try:
         async with aclosing(answer.chunks) as chunks:
             async for chunk in chunks:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ops.harness import prompts
 from ops.harness.boundary import InputError
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
@@ -15,15 +16,26 @@ from workers.weight_files import stored_tensors
 CONTEXT = 256
 """Tokens of the trial's KV pool; it decodes one."""
 
+UNUSUAL = (
+    "  a\n\n\tb  ",
+    "don't A_b-C.d/e?f=g&h 3.14159 x += 1",
+    "naïve café, Straße, Привет",
+    "日本語の文 مرحبا 👍🏽🙂 ¡\u200b",
+)
+SHIPPED = 96
+"""Prompts that both readings of a tokenizer encode, in addition to UNUSUAL."""
+
 
 def try_out(folder: Path) -> None:
     """Decode one token with the engine that serves, from target/ and tokenizer/ in `folder`.
 
-    Raises InputError for weights that are not finite, for tokens that the model does not know, and
-    where the token cannot be decoded; BundleError for parts that cannot be loaded.
+    Raises InputError for weights that are not finite, for tokens that the model does not know, for
+    a tokenizer class that contradicts tokenizer.json, and where the token cannot be decoded;
+    BundleError for parts that cannot be loaded.
     """
     bundle = Bundle(folder.name, folder, {part: part for part in ("target", "tokenizer")})
     tokenizer = bundle.tokenizer()
+    _refuse_other_ids(bundle, tokenizer)
     _refuse_unknown_tokens(bundle, tokenizer)
     _refuse_infinite(bundle.part("target"))
     logging.disable()  # what the engine says of a failure is said once, by the refusal
@@ -46,6 +58,20 @@ def _refuse_unknown_tokens(bundle: Bundle, tokenizer: Any) -> None:
     beyond = [end for end in end_tokens(bundle) if not 0 <= end < rows]
     if beyond:
         raise InputError(f"SRC: eos_token_id is {beyond[0]}: valid ids are 0 to {rows - 1}")
+
+
+def _refuse_other_ids(bundle: Bundle, tokenizer: Any) -> None:
+    """Some classes build a tokenizer of their own from the vocabulary in tokenizer.json."""
+    file = bundle.backend_tokenizer()
+    shipped = [prompt.text for prompt in prompts.read(prompts.SHIPPED)[:SHIPPED]]
+    for text in (*UNUSUAL, *shipped):
+        expected = file.encode(text, add_special_tokens=False).ids
+        if tokenizer.encode(text, add_special_tokens=False) != expected:
+            raise InputError(
+                f"SRC: tokenizer_config.json: tokenizer_class {type(tokenizer).__name__} encodes "
+                f"{text[:40]!r} to other tokens than tokenizer.json: if tokenizer.json is right, "
+                "set tokenizer_class to PreTrainedTokenizerFast"
+            )
 
 
 def _refuse_infinite(target: Path) -> None:

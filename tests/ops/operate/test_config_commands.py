@@ -115,6 +115,11 @@ def served(fields, **changes):
         ({"http_options": {"port": True}}, "http_options.port: expected a number or text"),
         ({"http_options": {"prot": 8000}}, "http_options.prot: unknown field"),
         ({"proxy_location": "Everynode"}, "proxy_location: Input should be"),
+        (
+            {"proxy_location": "HeadOnly"},
+            "proxy_location: HeadOnly leaves workers without a proxy: set EveryNode",
+        ),
+        ({"proxy_location": "Disabled"}, "proxy_location: Disabled leaves workers without"),
         ({"proxy_locaton": "EveryNode"}, "proxy_locaton: unknown field"),
         ({"logging_config": {"log_levle": "INFO"}}, "logging_config.log_levle: unknown field"),
         ({"application": {"name": "b"}}, 'multiple configs for application "b"'),

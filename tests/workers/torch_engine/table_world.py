@@ -18,14 +18,16 @@ from sampling_reference import Answer, chances, p_value
 from torch import Tensor
 
 from schemas import DecodeRequest, SamplingParams
-from workers.torch_engine import dead_nodes, registry
+from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw, warp_each
 from workers.torch_engine.logit_processor import LogitProcessor, make_logit_processor
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.parts import Proposal, Verifier
+from workers.torch_engine.processed_logits import process
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT
 from workers.torch_engine.trees.chain import Chain
+from workers.torch_engine.verifiers import dead_nodes
 
 VOCAB = 5
 TOKENS = 3
@@ -182,7 +184,7 @@ def answers(
         proposals = [Proposal(sequence=said, plan=None, limit=LEVELS) for said in active]  # type: ignore[arg-type]
         draft(proposals)
         output = _target(proposals)
-        paths = dead_nodes.verify(verifier, proposals, output)
+        paths = dead_nodes.verify(verifier, proposals, process(proposals, output))
         for proposal, path in zip(proposals, paths, strict=True):
             kept = [proposal.tokens[node] for node in path.nodes]
             proposal.sequence.tokens += [*kept, path.bonus]

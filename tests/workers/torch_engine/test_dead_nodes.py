@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sampling_reference import Answer, chances, p_value
 from torch import Tensor
+from workers.torch_engine.verifiers.block import Block
 
 from schemas import DecodeRequest, SamplingParams
 from workers.engine import RequestFaultError
-from workers.torch_engine import dead_nodes
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.parts import Proposal
+from workers.torch_engine.processed_logits import process
 from workers.torch_engine.tree import ROOT
-from workers.torch_engine.verifiers.block import Block
+from workers.torch_engine.verifiers import dead_nodes
 from workers.torch_engine.verifiers.greedy import Greedy
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.one_hot import OneHot
@@ -84,7 +85,7 @@ def answers(verifier: type, draft: world.Drafting, wishes: list[SamplingParams])
     while active:
         proposals = [Proposal(sequence=s, plan=None, limit=world.LEVELS) for s in active]  # type: ignore[arg-type]
         draft(proposals)
-        paths = dead_nodes.verify(made, proposals, world._target(proposals))
+        paths = dead_nodes.verify(made, proposals, process(proposals, world._target(proposals)))
         for proposal, path in zip(proposals, paths, strict=True):
             emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
             assert DEAD not in emitted[:-1], "nothing follows it"
@@ -173,9 +174,9 @@ def test_paths_end_where_nothing_can_be_chosen(
     output, before = world._target([proposal]), list(proposal.parents)
     if not first:
         with pytest.raises(RequestFaultError, match="no token can be chosen"):
-            dead_nodes.verify(world.build(verifier), [proposal], output)
+            dead_nodes.verify(world.build(verifier), [proposal], process([proposal], output))
         return
-    [path] = dead_nodes.verify(world.build(verifier), [proposal], output)
+    [path] = dead_nodes.verify(world.build(verifier), [proposal], process([proposal], output))
     assert proposal.parents == before
     at = ROOT
     for node in path.nodes:

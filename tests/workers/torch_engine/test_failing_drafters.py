@@ -144,7 +144,7 @@ async def test_a_drafter_that_fails_in_any_call(
     for _ in range(2):  # the second time with the prefixes that were kept
         await all_answers(engine, [method, "naive"])
     # a drafter that fails for all together and then for each alone has failed once
-    assert 0 < sum(engine.load().drafter_failures.values()) <= broken
+    assert min(1, broken) <= sum(engine.load().drafter_failures.values()) <= broken
 
 
 @pytest.mark.parametrize("part", ["limit", "observe"])
@@ -195,71 +195,6 @@ async def test_what_a_failure_leaves_does_not_spoil_later_drafts(
         wanted = await decode(unbroken, method, [*prompt, *more], max_tokens=30)
         assert answer.tokens == wanted.tokens
         assert answer.stats.accepted_tokens == wanted.stats.accepted_tokens
-
-
-@pytest.mark.parametrize("method", ["ngram", "draft_verify", "eagle3", "medusa", "adaptive"])
-def test_a_drafter_leaves_only_the_sequence_that_it_fails_for(
-    make_rig: Any, byte_bundle: Bundle, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig = make_rig(byte_bundle, [method])
-    running = [rig.submit(method, prompt, max_tokens=40) for prompt in PROMPTS]
-    for _ in range(4):
-        rig.round()
-    drafter, poisoned = rig.engine._methods[method].plan.drafter, running[1]
-    own = drafter.propose
-
-    def propose(proposals: Sequence[Proposal]) -> None:
-        own(proposals)
-        if any(p.sequence is poisoned for p in proposals):
-            raise ArithmeticError("broken on purpose")
-
-    monkeypatch.setattr(drafter, "propose", propose)
-    rig.round()
-    off = [rig.engine._guard.is_off(drafter, sequence) for sequence in running]
-    answers = rig.finish(*running)
-    assert off == [False, True, False]
-    assert sum(rig.engine.load().drafter_failures.values()) == 1
-    for prompt, answer in zip(PROMPTS, answers, strict=True):
-        assert answer.tokens == reference(byte_bundle, prompt, 40)
-
-
-@pytest.mark.parametrize("fails_after", [False, True])
-@pytest.mark.parametrize("method", ["draft_verify", "eagle3", "medusa"])
-def test_a_failure_of_all_together_leaves_no_trace(
-    make_rig: Any,
-    byte_bundle: Bundle,
-    method: str,
-    fails_after: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Drafters draft again from where they were, also if they have read all that they were to."""
-    rig = make_rig(byte_bundle, [method])
-    running = [rig.submit(method, prompt, max_tokens=40) for prompt in PROMPTS]
-    for _ in range(4):
-        rig.round()
-    drafter = rig.engine._methods[method].plan.drafter
-    own, failed = drafter.propose, False
-
-    def propose(proposals: Sequence[Proposal]) -> None:
-        nonlocal failed
-        once = len(proposals) > 1 and not failed
-        if fails_after or not once:
-            own(proposals)
-        if once:
-            failed = True
-            raise ArithmeticError("broken on purpose")
-
-    monkeypatch.setattr(drafter, "propose", propose)
-    before = [sum(sequence.tally.drafted) for sequence in running]
-    rig.round()
-    assert failed
-    assert [sum(sequence.tally.drafted) for sequence in running] == before
-    rig.round()
-    assert all(sum(s.tally.drafted) > n for s, n in zip(running, before, strict=True))
-    answers = rig.finish(*running)
-    assert sum(rig.engine.load().drafter_failures.values()) == 1
-    for prompt, answer in zip(PROMPTS, answers, strict=True):
-        assert answer.tokens == reference(byte_bundle, prompt, 40)
 
 
 async def test_one_of_several_drafters_fails_and_the_others_draft(

@@ -48,6 +48,7 @@ class DraftModel:
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree by levels until its limit, its stop or an empty frontier."""
+        self.pool.settle()
         active = self._caught_up([p for p in proposals if p.limit > 0])
         grow(sorted(active, key=lambda p: self._rows[p.sequence.lease].row), self._read_frontiers)
 

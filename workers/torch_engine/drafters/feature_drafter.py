@@ -52,8 +52,10 @@ class FeatureDrafter:
 
     The head reads pairs of a token's feature and the token after it. Features of committed
     tokens are the target's hidden states: those of the last step are read within the first draft
-    forward, a long prompt's in a forward of its own. A tree node's feature is what the head
-    predicted for its parent. Pairs of nodes are dropped after the step.
+    forward, many in forwards of their own. They are read as soon as they are a chunk of a prompt,
+    also while another drafter drafts: this bounds their memory, and the head can take over at any
+    time. A tree node's feature is what the head predicted for its parent. Pairs of nodes are
+    dropped after the step.
 
     All versions of the head share the pool: a row holds the pairs of one sequence.
 
@@ -72,6 +74,7 @@ class FeatureDrafter:
     ) -> None:
         bundled = materials.bundle.part(part) if captures is None else None
         self._rows = CompanionRows()
+        self._chunk = materials.chunk
         self._states: dict[int, _State] = {}
         like: tuple[LlamaShape, tuple[int, ...]] | None = None
 
@@ -103,6 +106,8 @@ class FeatureDrafter:
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree by levels until its limit, its stop or an empty frontier."""
         proposals = [p for p in proposals if p.sequence.id in self._states]
+        if proposals:
+            self.pool.settle()
         for proposal in proposals:
             self._states[proposal.sequence.id].begin()
             self._catch_up(proposal.sequence)
@@ -124,7 +129,8 @@ class FeatureDrafter:
                 self._rows.acquire(sequence.lease, self.versions.bind(sequence))
             own = self._rows[sequence.lease]
             # another drafter may have read less: then the states begin where it ends
-            own.length = min(own.length, sequence.lease.length - pending - len(path.nodes))
+            before = sequence.lease.length - pending - len(path.nodes)
+            self.pool.cut(own, min(own.length, before))
             self._states[sequence.id] = _State(head, own)
         rows: slice | Tensor = slice(start, start + pending + len(path.nodes))
         if path.nodes and path.nodes[-1] != len(path.nodes) - 1:
@@ -136,6 +142,8 @@ class FeatureDrafter:
         states = [output.hidden[capture][rows] for capture in state.head.captures]
         # a copy even of one capture: a view would keep the whole batch's states alive
         state.unread.append(torch.cat(states, -1))
+        if self.unread(sequence) >= self._chunk:
+            self._catch_up(sequence)
 
     def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:
         """Continue after the other row's pairs; return how many tokens the target need not read
@@ -170,19 +178,17 @@ class FeatureDrafter:
         self.versions.release(sequence)
 
     def _catch_up(self, sequence: DecodeSequence) -> None:
-        """Read all pairs but the last, if many are missing."""
-        count = self.unread(sequence)
-        if count < CATCH_UP:
-            return
-        state = self._states[sequence.id]
-        missing = sequence.tokens[state.lease.length + 1 :][:count]
-        states = state.take()
-        span = Span(state.lease, missing, logits_from=len(missing) - 1)
-        layout = state.head.lay_out([span], self.pool)
-        # the last step may have accepted more tokens than the answer may have
-        state.head.forward(state.head.combine(states[: len(missing)]), layout, self.pool)
-        state.lease.length += len(missing)
-        state.unread = [states[len(missing) :].clone()]
+        """Read all pairs but the last, if many are missing, a chunk at a time."""
+        while (count := min(self.unread(sequence), self._chunk)) >= CATCH_UP:
+            state = self._states[sequence.id]
+            missing = sequence.tokens[state.lease.length + 1 :][:count]
+            states = state.take()
+            span = Span(state.lease, missing, logits_from=count - 1)
+            layout = state.head.lay_out([span], self.pool)
+            # the last step may have accepted more tokens than the answer may have
+            state.head.forward(state.head.combine(states[:count]), layout, self.pool)
+            state.lease.length += count
+            state.unread = [states[count:].clone()]
 
 
 class _Levels:

@@ -46,6 +46,7 @@ class Block:
             capacity=capacity + TREE_ROOM,
             dtype=self.kv_dtype,
             device=self._device,
+            anchored=self.steps is not None,
         )
 
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
@@ -119,7 +120,8 @@ class Block:
                     part.end - part.begin,
                 )
             )
-        return torch.cat(heard)[layout.order]
+        together = torch.cat(heard)
+        return together if layout.order is None else together[layout.order]
 
     def _listen(
         self,

@@ -48,7 +48,7 @@ def bucket_of(spans: Sequence[Span], pool: KvPool) -> Bucket | None:
     if branched or max(counts) > WIDTHS[-1]:
         return None
     width = next(size for size in WIDTHS if size >= max(counts))
-    sequences = min(padded(spans[-1].lease.row + 1), pool.rows)
+    sequences = min(padded(spans[-1].lease.row + 1), pool.rows + 1)
     even = spans[-1].lease.row == len(spans) - 1 and min(counts) == width
     rows = sequences * width if even else min(padded(sum(counts)), sequences * width)
     wanted = None

@@ -1,6 +1,6 @@
 """The slot pool that holds every running sequence's keys and values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +11,9 @@ from workers.torch_engine.models.transfer import indices
 
 TREE_ROOM = 64
 """Slots that every row has beyond the context: a tree fits even at a request's last tokens."""
+
+BLOCK = 256
+"""Tokens of a row that are moved at a time: 12 MB of a small model's, in 3 ms."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +27,15 @@ class Lease:
     length: int = 0
     spoilt: bool = False
     version: int = 0
+
+
+@dataclass(slots=True)
+class _Move:
+    """A row that is copied to another place, and how many of its tokens lie there."""
+
+    lease: Lease
+    row: int
+    done: int = 0
 
 
 class LayerCache(NamedTuple):
@@ -47,13 +59,16 @@ class KvShape(NamedTuple):
 
 
 class KvPool:
-    """Keys and values [layers, rows, 2 * kv_heads, stride, head_dim]; keys before values.
+    """Keys and values [layers, rows + 1, 2 * kv_heads, stride, head_dim]; keys before values.
 
-    Rows in use are always 0 .. n-1, so that a batch attends over one strided view and nothing is
-    gathered: a released row is filled with the last one. Rows kept for what they hold lie at the
-    other end, the last row first, so that free rows are those between. Slot i of a row holds
-    position i. Behind the `capacity` slots of each is one more that no view reaches, so that a
-    row's begin `stride` slots apart; `scratch` is the first one of them, where padding is written.
+    Slot i of a row holds position i. Behind the `capacity` slots of each is one more that no view
+    reaches, so that a row's begin `stride` slots apart; `scratch` is the first one of them, where
+    padding is written.
+
+    A row is used, kept and used again where it lies. A batch attends over a strided view from its
+    first row to its last, so rows in use should lie together: `settle` moves them, for which there
+    is one row more than are given out. anchored: together means at 0 .. n-1, as forwards in static
+    shapes begin at row 0.
     """
 
     def __init__(
@@ -64,29 +79,33 @@ class KvPool:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
+        anchored: bool = False,
     ) -> None:
         # zeros, not empty: masked slots still meet a weight of 0, and 0 * NaN is NaN
         self.stride, self.scratch = capacity + 1, capacity
-        places = (rows, 2 * shape.kv_heads, self.stride, shape.head_dim)
+        places = (rows + 1, 2 * shape.kv_heads, self.stride, shape.head_dim)
         self.data = torch.zeros(shape.layers, *places, dtype=dtype, device=device)
         self.rows = rows
         self.capacity = capacity
         self.kv_heads = shape.kv_heads
-        self._leases: list[Lease] = []
-        self._kept: list[Lease] = []
+        self._anchored = anchored
+        self._held: list[Lease | None] = [None] * (rows + 1)
+        self._used = set[Lease]()
+        self._move: _Move | None = None
         self._slots = [layer.view(-1, shape.head_dim) for layer in self.data]
 
     @property
     def free_rows(self) -> int:
         """Return the number of rows that are neither in use nor kept."""
-        return self.rows - len(self._leases) - len(self._kept)
+        return self._held.count(None) - 1
 
     def acquire(self) -> Lease:
-        """Take the next free row. Raises RuntimeError if there is none."""
+        """Take the first free row. Raises RuntimeError if there is none."""
         if not self.free_rows:
             raise RuntimeError("the KV pool has no free row")
-        lease = Lease(row=len(self._leases))
-        self._leases.append(lease)
+        lease = Lease(row=self._free(range(self.rows + 1)))
+        self._held[lease.row] = lease
+        self._used.add(lease)
         return lease
 
     def view(self, first: int, sequences: int, context: int) -> list[LayerCache]:
@@ -97,15 +116,13 @@ class KvPool:
         return list(map(LayerCache, keys, values, self._slots))
 
     def release(self, lease: Lease) -> None:
-        """Free a row; the last row moves into its place."""
+        """Free a row in use."""
         if lease.spoilt:
             # Masked slots still meet a weight of 0, and 0 * NaN is NaN. Attention reads the next
             # sequence's row as far as the longest row of its batch.
             self.data[:, lease.row] = 0.0
-        last = self._leases.pop()
-        if last is not lease:
-            self._leases[lease.row] = last
-            self._move(last, lease.row)
+        self._used.remove(lease)
+        self.drop(lease)
 
     def clear(self, lease: Lease) -> None:
         """Zero a row's slots after its committed tokens, which may hold NaN."""
@@ -113,37 +130,70 @@ class KvPool:
 
     def keep(self, lease: Lease) -> None:
         """Keep a row that is no longer in use, until `drop` or `take_back`."""
-        saved = self.data[:, lease.row, :, : lease.length].clone()
-        self.release(lease)
-        self._kept.append(lease)
-        lease.row = self.rows - len(self._kept)
-        self.data[:, lease.row, :, : lease.length] = saved
+        self._used.remove(lease)
 
     def drop(self, lease: Lease) -> None:
         """Free a kept row."""
-        last = self._kept.pop()
-        if last is not lease:
-            self._kept[self.rows - 1 - lease.row] = last
-            self._move(last, lease.row)
+        self._held[lease.row] = None
+        self._stay(lease)
 
     def take_back(self, lease: Lease, length: int) -> None:
         """Use a kept row again, with the first `length` tokens that it holds."""
+        self.cut(lease, length)
+        self._used.add(lease)
+
+    def cut(self, lease: Lease, length: int) -> None:
+        """Forget all tokens of a row but the first `length`."""
         lease.length = length
-        saved = self.data[:, lease.row, :, :length].clone()
-        self.drop(lease)
-        lease.row = len(self._leases)
-        self._leases.append(lease)
-        self.data[:, lease.row, :, :length] = saved
+        # what is copied of the others would be taken for the tokens that come in their place
+        self._stay(lease)
 
     def copy(self, source: Lease, lease: Lease, length: int) -> None:
         """Fill a row with the first `length` tokens of another one."""
         self.data[:, lease.row, :, :length] = self.data[:, source.row, :, :length]
         lease.length = length
 
-    def _move(self, lease: Lease, row: int) -> None:
-        used = lease.length
-        self.data[:, row, :, :used] = self.data[:, lease.row, :, :used]
-        lease.row = row
+    def settle(self) -> None:
+        """Move rows in use nearer to each other, at most BLOCK tokens at a time: between steps,
+        while all wait. Takes no memory."""
+        move = self._move = self._move or self._next_move()
+        if move is None:
+            return
+        lease, row = move.lease, move.row
+        end = min(lease.length, move.done + BLOCK)
+        slots = slice(move.done, end)
+        self.data[:, row, :, slots] = self.data[:, lease.row, :, slots]
+        move.done = end
+        if end == lease.length:
+            self._held[lease.row], self._held[row] = None, lease
+            lease.row, self._move = row, None
+
+    def _next_move(self) -> _Move | None:
+        """Return the move of a used row to a free one among the others, or of a kept row out of
+        their way; None if no row needs to move."""
+        used, places = {lease.row: lease for lease in self._used}, self.rows + 1
+        firsts = range(1 if self._anchored else places - len(used) + 1)
+        windows = [range(first, first + len(used)) for first in firsts]
+        window = max(windows, key=lambda rows: sum(row in used for row in rows))
+        holes = [row for row in window if row not in used]
+        if not holes:
+            return None
+        for row in holes:
+            if self._held[row] is None:
+                return _Move(next(used[row] for row in used if row not in window), row)
+        kept = self._held[holes[0]]
+        assert kept is not None
+        return _Move(kept, self._free(row for row in range(places) if row not in window))
+
+    def _free(self, rows: Iterable[int]) -> int:
+        """Return the first free row that nothing is moved to."""
+        taken = None if self._move is None else self._move.row
+        return next(row for row in rows if self._held[row] is None and row != taken)
+
+    def _stay(self, lease: Lease) -> None:
+        """Give up the move of a row."""
+        if self._move is not None and self._move.lease is lease:
+            self._move = None
 
     def commit(self, lease: Lease, kept: Sequence[int]) -> None:
         """Keep some of the tokens written after `length`, in order, and drop the rest.

@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from workers.torch_engine.models.attention_parts import Part, split
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.transfer import on
 
 Indices = Sequence[int] | NDArray[np.int64]
-CALL_PLACES = 1000
-"""Fixed cost of a call of attention on a CPU, in pairs of a place and a slot that it sees."""
 
 
 @dataclass(slots=True)
@@ -42,26 +41,13 @@ class Span:
 
 
 @dataclass(slots=True)
-class Part:
-    """One call of attention: places begin .. end of the rows first .. first+sequences-1 of a
-    layout, over the first `context` slots. tokens: theirs, as a slice or [sequences * places]."""
-
-    first: int
-    sequences: int
-    begin: int
-    end: int
-    context: int
-    tokens: Tensor | slice
-
-
-@dataclass(slots=True)
 class Layout:
     """Index tensors of one forward over N tokens of the S pool rows first .. first+S-1.
 
     Attention runs on a padded [S, width] view of the tokens: `pad` [S * width] picks each place's
     token (None where that is the identity) and `unpad` [N] picks the places back.
     parts: calls of attention that together are faster than one over all places; empty if one call
-    is best. `order` [N] picks the tokens out of their concatenated results.
+    is best. `order` [N] picks the tokens out of their concatenated results, None if in order.
     """
 
     tokens: Tensor
@@ -112,7 +98,7 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
         mask = chain_mask(spans, groups, dtype, device)
     elif not plain:
         mask = on(tree_mask(spans, groups, dtype), device)
-    parts, order = _parts(rows, counts, ends) if device.type == "cpu" and not causal else ([], None)
+    parts, order = split(rows, counts, ends) if device.type == "cpu" and not causal else ([], None)
     return Layout(
         parts=parts,
         order=order,
@@ -177,38 +163,6 @@ def _padding(
     pad = np.zeros(sequences * width, dtype=np.int64)
     pad[unpad] = np.arange(total)
     return pad, unpad
-
-
-def _parts(rows: list[int], counts: list[int], ends: list[int]) -> tuple[list[Part], Tensor | None]:
-    """Split attention into a call for the first places of all rows and calls for longer rows.
-
-    On a CPU the time of a call is proportional to its places times the slots that they see, plus
-    CALL_PLACES.
-    """
-    first, sequences, context = rows[0], rows[-1] - rows[0] + 1, max(ends)
-
-    def cost(common: int) -> int:
-        long = [i for i, count in enumerate(counts) if count > common]
-        rest = sum((counts[i] - common) * ends[i] + CALL_PLACES for i in long)
-        return sequences * common * context + rest
-
-    common = min(sorted(set(counts), reverse=True), key=cost)
-    if common == max(counts):
-        return [], None
-    starts = [0, *accumulate(counts)]
-    picked, places = np.zeros(sequences * common, dtype=np.int64), list[NDArray[np.int64]]()
-    parts, after = list[Part](), sequences * common
-    for row, count, start, end in zip(rows, counts, starts, ends, strict=False):
-        begin, own = (row - first) * common, min(count, common)
-        picked[begin : begin + own] = start + np.arange(own)
-        places.append(begin + np.arange(own))
-        if count > common:
-            tokens = slice(start + common, start + count)
-            parts.append(Part(row - first, 1, common, count, end, tokens))
-            places.append(after + np.arange(count - common))
-            after += count - common
-    together = Part(0, sequences, 0, common, context, torch.from_numpy(picked))
-    return [together, *parts], torch.from_numpy(np.concatenate(places))
 
 
 def chain_mask(

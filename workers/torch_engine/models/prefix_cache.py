@@ -8,7 +8,7 @@ from schemas.prefixes import REPORTED, prefix_hashes
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 
 MIN_SHARED = 16
-"""The shortest prefix that is copied. Every prompt of a model family begins with the same few
+"""The shortest prefix that is used. Every prompt of a model family begins with the same few
 tokens: they are cheap to read, and must not make an arbitrary row look recently used."""
 
 
@@ -16,12 +16,14 @@ tokens: they are cheap to read, and must not make an arbitrary row look recently
 class Holding:
     """A row and its tokens, for one scope. The first `lease.length` tokens are computed.
 
-    hashes: of the prefixes of a kept row, by `schemas.prefixes`.
+    prompt: how many of them were a prompt; the others answered it. hashes: of the prefixes of a
+    kept row, by `schemas.prefixes`.
     """
 
     lease: Lease
     tokens: list[int]
     scope: str
+    prompt: int = 0
     hashes: Sequence[bytes] = ()
 
     def shares(self, prompt: list[int], scope: str) -> int:
@@ -47,7 +49,8 @@ class PrefixCache:
     """Hand out a pool's rows, filled with the longest prefix of the prompt that another row holds.
 
     Rows of finished sequences are kept until they are needed, and the least recently used goes
-    first. The cache takes no memory of its own and no request waits for it.
+    first. A conversation's next turn gets the kept row of the last one, and nothing is copied.
+    The cache takes no memory of its own and no request waits for it.
     """
 
     def __init__(self, pool: KvPool, forgotten: Callable[[Lease], None] = lambda _: None) -> None:
@@ -80,20 +83,26 @@ class PrefixCache:
         """Take a row for a prompt. Its `length` is the number of prompt tokens that it holds.
 
         Also return the lease that the tokens come from: the row itself if it was kept, None
-        without such tokens. running: rows in use that may be copied from. Raises RuntimeError if
-        all rows are in use.
+        without such tokens. A kept row is handed over if the prompt goes on from its prompt; a
+        prompt that only begins like it gets a copy. running: rows in use that may be copied from.
+        Raises RuntimeError if all rows are in use.
         """
         found, shared = self._best(prompt, running, scope)
         if found is None:
             return self.take_empty(), None
         if found in self._kept:
             self._kept.append(self._kept.pop(self._kept.index(found)))
-            if not self._pool.free_rows and len(self._kept) == 1:
-                self._kept.clear()
+            goes_on = shared >= min(found.prompt - 1, found.lease.length)
+            if goes_on or (not self._pool.free_rows and len(self._kept) == 1):
+                self._kept.pop()
                 self._pool.take_back(found.lease, shared)
                 return found.lease, found.lease
         lease = self.take_empty()
-        self._pool.copy(found.lease, lease, shared)
+        try:
+            self._pool.copy(found.lease, lease, shared)
+        except Exception:
+            self._pool.release(lease)
+            raise
         return lease, found.lease
 
     def finds(self, prompt: list[int], running: Iterable[Holding], scope: str) -> int:
@@ -106,14 +115,15 @@ class PrefixCache:
             self._forget(self._kept[0])
         return self._pool.acquire()
 
-    def give_back(self, lease: Lease, tokens: list[int], scope: str) -> bool:
+    def give_back(self, lease: Lease, tokens: list[int], scope: str, prompt: int) -> bool:
         """Keep a finished sequence's row instead of rows that hold less of the same text.
 
-        Return whether the row is kept.
+        prompt: how many of the tokens were the prompt. Return whether the row is kept.
         """
         # The last step may have accepted more tokens than the answer may have.
         lease.length = min(lease.length, len(tokens))
-        ended = Holding(lease, tokens[: lease.length], scope)
+        ended = Holding(lease, tokens[: lease.length], scope, prompt)
+        ended.hashes = prefix_hashes(ended.tokens, scope)
         whole = [*ended.tokens, -1]
         for other in [h for h in self._kept if h.shares(whole, scope) == h.lease.length]:
             self._forget(other)
@@ -122,7 +132,6 @@ class PrefixCache:
             self._pool.release(lease)
             return False
         self._pool.keep(lease)
-        ended.hashes = prefix_hashes(ended.tokens, scope)
         self._kept.append(ended)
         return True
 

@@ -43,6 +43,16 @@ def test_what_is_no_whole_model_is_refused(specadapt, folder, tmp_path, caplog, 
     assert not list(out.parent.glob(".*"))
 
 
+def test_a_tokenizer_class_that_contradicts_the_file_is_refused(specadapt, folder, tmp_path):
+    """transformers' LlamaTokenizer makes a tokenizer of its own of the vocabulary."""
+    file = folder / "tokenizer_config.json"
+    config = json.loads(file.read_text()) | {"tokenizer_class": "LlamaTokenizer"}
+    file.write_text(json.dumps(config))
+    line = specadapt.refusal("bundle", "import", folder, "--out", tmp_path / "out")
+    assert "tokenizer_config.json: tokenizer_class LlamaTokenizer encodes" in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_other_families_are_refused_alike(specadapt, folder, tmp_path):
     """transformers fills what is missing with random numbers, and says so in a log alone."""
     from transformers import GPT2Config, GPT2LMHeadModel

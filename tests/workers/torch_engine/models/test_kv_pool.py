@@ -1,9 +1,11 @@
 """Rows move about; what they hold does not change."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workers.torch_engine.models import kv_pool
 from workers.torch_engine.models.kv_pool import KvPool, KvShape, Lease
 
 ROWS, CAPACITY = 4, 6
@@ -12,13 +14,15 @@ ROWS, CAPACITY = 4, 6
 class Model:
     """A pool, and what each of its leases ought to hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, anchored: bool = False) -> None:
+        self.anchored = anchored
         self.pool = KvPool(
             KvShape(2, 1, 1),
             rows=ROWS,
             capacity=CAPACITY,
             dtype=torch.float32,
             device=torch.device("cpu"),
+            anchored=anchored,
         )
         self.running: list[tuple[Lease, list[float]]] = []
         self.kept: list[tuple[Lease, list[float]]] = []
@@ -27,8 +31,9 @@ class Model:
     def write(self, lease: Lease, count: int) -> list[float]:
         values = [self.written + i for i in range(1, count + 1)]
         self.written += count
-        self.pool.data[:, lease.row, :, :count] = torch.tensor(values)[:, None]
-        lease.length = count
+        slots = slice(lease.length, lease.length + count)
+        self.pool.data[:, lease.row, :, slots] = torch.tensor(values)[:, None]
+        lease.length += count
         return values
 
     def do(self, action: str, which: int, count: int) -> None:
@@ -48,6 +53,12 @@ class Model:
                 self.kept.append((lease, values))
             else:
                 pool.release(lease)
+        elif action == "settle":
+            pool.settle()
+        elif action == "write" and self.running:
+            lease, values = self.running[which % len(self.running)]
+            more = self.write(lease, min(count, CAPACITY - len(values)))
+            values.extend(more)
         elif action in ("drop", "take_back") and self.kept:
             lease, values = self.kept.pop(which % len(self.kept))
             if action == "drop":
@@ -57,11 +68,10 @@ class Model:
                 self.running.append((lease, values[:count]))
 
     def check(self) -> None:
-        assert sorted(lease.row for lease, _ in self.running) == [*range(len(self.running))]
-        top = [*range(ROWS - len(self.kept), ROWS)]
-        assert sorted(lease.row for lease, _ in self.kept) == top
+        everyone = self.running + self.kept
+        assert len({lease.row for lease, _ in everyone}) == len(everyone)
         assert self.pool.free_rows == ROWS - len(self.running) - len(self.kept)
-        for lease, values in self.running + self.kept:
+        for lease, values in everyone:
             assert lease.length == len(values)
             held = self.pool.data[:, lease.row, :, : lease.length, 0]
             assert held.tolist() == [[values, values]] * 2
@@ -69,21 +79,33 @@ class Model:
 
 # rows have to be there before they can be moved
 actions = st.sampled_from(["acquire", "acquire", "keep", "keep", "copy", "release"]) | (
-    st.sampled_from(["drop", "take_back"])
+    st.sampled_from(["drop", "take_back", "settle", "settle", "write"])
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(actions, st.integers(0, 9), st.integers(1, CAPACITY)), min_size=15, max_size=50
-    )
+    ),
+    st.booleans(),
 )
-def test_rows_keep_what_they_hold(script: list[tuple[str, int, int]]) -> None:
-    model = Model()
-    for step in script:
-        model.do(*step)
+def test_rows_keep_what_they_hold(script: list[tuple[str, int, int]], anchored: bool) -> None:
+    """Rows only move in `settle`, which ends with those in use together."""
+    model = Model(anchored=anchored)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kv_pool, "BLOCK", 2)
+        for step in script:
+            rows = {lease: lease.row for lease, _ in model.running + model.kept}
+            model.do(*step)
+            model.check()
+            assert step[0] == "settle" or all(lease.row == at for lease, at in rows.items())
+        for _ in range(ROWS * CAPACITY):
+            model.do("settle", 0, 0)
         model.check()
+    rows = sorted(lease.row for lease, _ in model.running)
+    first = 0 if anchored or not rows else rows[0]
+    assert rows == [*range(first, first + len(rows))]
 
 
 @settings(max_examples=40, deadline=None)

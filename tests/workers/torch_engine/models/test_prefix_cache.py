@@ -107,14 +107,18 @@ def test_half_read_prompts_are_kept_and_failed_ones_are_not(
     rig.round()
     sequence.stream.cancelled = True
     rig.round()
+    assert rig.scheduler.prefixes.kept_rows == 1
     sequence = rig.submit("naive", SYSTEM, max_tokens=4)
     with monkeypatch.context() as patch:
         patch.setattr(rig.engine._target.model, "forward", lambda *_: 1 / 0)
         rig.round()
-    assert rig.answer(sequence).finish == "error"
+    failed = rig.answer(sequence)
+    assert failed.finish == "error"
+    assert failed.stats is not None
+    assert failed.stats.cached_prompt_tokens == 16
+    assert rig.scheduler.prefixes.kept_rows == 0
     (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=4))
-    assert check(byte_bundle, SYSTEM, answer) == 16
-    assert rig.scheduler.prefixes.kept_rows == 1
+    assert check(byte_bundle, SYSTEM, answer) == 0
 
 
 def reported(rig):
@@ -143,6 +147,7 @@ def test_the_last_used_rows_are_reported(make_rig, byte_bundle: Bundle) -> None:
     rig: Rig = make_rig(byte_bundle, ["naive"])
     for scope in "abc":
         rig.finish(rig.submit("naive", words(70), max_tokens=2, scope=scope))
-    rig.scheduler.prefixes.take(words(70), [], "a")
+    # it is copied, since it is another prompt
+    rig.scheduler.prefixes.take(words(60), [], "a")
     mine = [prefix_hashes(words(70), scope) for scope in "acb"]
     assert rig.scheduler.prefixes.hashes() == b"".join(one for each in mine for one in each)

@@ -9,6 +9,7 @@ from torch import Tensor
 from workers.bundle import BundleError, read_json
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.model import Model
+from workers.weight_files import stored_tensors
 
 
 def read_config(folder: Path, target: Model) -> dict[str, Any]:
@@ -47,7 +48,8 @@ def listed_tokens(folder: Path) -> Tensor | None:
 class DraftVocabulary:
     """The target's tokens of a head's `size` logits.
 
-    ids: [size] int64, None if the head knows all. Raises BundleError if the sizes do not fit.
+    ids: [size] int64, None if the head knows all. Raises BundleError if the sizes do not fit, and
+    where two logits are of one token.
     """
 
     def __init__(self, folder: Path, size: int, ids: Tensor | None, vocab: int) -> None:
@@ -61,8 +63,23 @@ class DraftVocabulary:
                 f"{folder}: the draft vocabulary maps to tokens {int(ids.min())} .. "
                 f"{int(ids.max())}, the target has {vocab}"
             )
+        if ids is not None:
+            _refuse_repeated(folder, ids)
         self._ids, self._vocab = ids, vocab
 
     def logits(self, values: Tensor) -> DraftLogits:
         """Wrap logits of an LM head of these tokens, [N, size] in any dtype."""
         return DraftLogits(values.float(), self._ids, self._vocab)
+
+
+def _refuse_repeated(folder: Path, ids: Tensor) -> None:
+    ordered = ids.sort().values
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(repeated):
+        return
+    stored = stored_tensors(folder)
+    name = next(name for name in ("d2t", "token_map") if name in stored)
+    raise BundleError(
+        f"{stored[name].file}: {name} gives token {int(repeated[0])} to several rows of "
+        "the LM head: each row needs a token of its own"
+    )

@@ -1,5 +1,5 @@
-# The image of every pod: docker build -f k8s/Dockerfile -t registry.example.com/specadapt:0.1.0 .
-# For GPUs: --build-arg BASE=rayproject/ray:2.60.0-py311-gpu --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128
+# The image of every pod: docker build -t registry.example.com/specadapt:0.1.0 .
+# For GPUs: --build-arg BASE=rayproject/ray:2.60.0-py311-gpu --build-arg TORCH_INDEX=
 # With vLLM (docs/vllm.md), in addition: --build-arg EXTRAS=[s3,gcs,vllm]
 ARG BASE=rayproject/ray:2.60.0-py311-cpu
 
@@ -11,11 +11,12 @@ ENV PYTHONUSERBASE=/opt/specadapt/env PATH=/opt/specadapt/env/bin:$PATH \
     PIP_USER=1 PIP_NO_CACHE_DIR=1
 WORKDIR /app
 
+# Empty for pip's own index, whose torch for Linux is the CUDA 13 build that vLLM asks for.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 # Object stores for the learned state.
 ARG EXTRAS=[s3,gcs]
 COPY constraints.txt ./
-RUN pip install --index-url "${TORCH_INDEX}" "$(grep '^torch==' constraints.txt)"
+RUN pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "$(grep '^torch==' constraints.txt)"
 
 COPY pyproject.toml README.md LICENSE serve.yaml ./
 COPY schemas schemas
@@ -24,8 +25,11 @@ COPY router router
 COPY deployments deployments
 COPY training training
 COPY ops ops
-# Editable, so that the packages and bundles/ stay side by side.
-RUN pip install -c constraints.txt -e ".${EXTRAS}"
+# Editable, so that the packages and bundles/ stay side by side. llguidance comes last, since vLLM
+# asks for an older one (docs/vllm.md).
+RUN grep -v '^llguidance==' constraints.txt > constraints-vllm.txt \
+  && pip install -c constraints-vllm.txt -e ".${EXTRAS}" \
+  && pip install -c constraints.txt llguidance
 
 ENV SPECADAPT_ENCODER=/opt/specadapt/encoder SPECADAPT_MODELS=/opt/specadapt/models
 RUN specadapt export-encoder

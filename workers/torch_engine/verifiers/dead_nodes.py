@@ -9,26 +9,21 @@ from copy import copy
 from dataclasses import replace
 
 from workers.torch_engine.parts import Proposal, Verifier
-from workers.torch_engine.processed_logits import process
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
 
 
 def verify(verifier: Verifier, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-    """Process each request's logits and return one path per proposal.
+    """Return one path per proposal, by the verifier. output: processed.
 
     What is below a dead node is left out. The node itself stays: a drawn token has to be accepted
     or rejected as any other, or the answer's distribution would change. Where it is accepted it
     ends the step, as the bonus. Plain decoding chooses it too, and finds in its next step whether
     the answer can go on.
-
-    Raises RequestFaultError if a request leaves no token after its root, and what the verifier
-    raises.
     """
-    processed = process(proposals, output)
-    if not processed.dead:
-        return verifier.verify(proposals, processed)
-    kept = [_kept(proposal, processed) for proposal in proposals]
+    if not output.dead:
+        return verifier.verify(proposals, output)
+    kept = [_kept(proposal, output) for proposal in proposals]
     cut, rows = list[Proposal](), list[int]()
     for proposal, nodes in zip(proposals, kept, strict=True):
         smaller = copy(proposal)
@@ -36,11 +31,11 @@ def verify(verifier: Verifier, proposals: Sequence[Proposal], output: TargetOutp
         smaller.row = len(rows)
         rows += [proposal.row + 1 + node for node in (ROOT, *nodes)]
         cut.append(smaller)
-    logits = processed.logits[rows]
-    logits[[i for i, row in enumerate(rows) if row in processed.dead]] = 0.0
-    paths = verifier.verify(cut, replace(processed, logits=logits, unprocessed=processed.raw[rows]))
+    logits = output.logits[rows]
+    logits[[i for i, row in enumerate(rows) if row in output.dead]] = 0.0
+    paths = verifier.verify(cut, replace(output, logits=logits, unprocessed=output.raw[rows]))
     return [
-        _of_whole(proposal, [nodes[node] for node in path.nodes], path.bonus, processed)
+        _of_whole(proposal, [nodes[node] for node in path.nodes], path.bonus, output)
         for proposal, nodes, path in zip(proposals, kept, paths, strict=True)
     ]
 

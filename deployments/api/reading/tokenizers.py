@@ -5,7 +5,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from deployments.api.fair_threads import FairThreads
+from deployments.api.reading.fair_threads import FairThreads
 from deployments.artifacts import read_template
 from deployments.guard.caller import Caller
 from schemas.http import HttpConfig
