@@ -135,7 +135,7 @@ ASSEMBLERS = {
     "workers": {"faults", "loader"},
     "workers/torch_engine": {
         *("engine", "logprobs", "method", "processed_logits", "rehearsal", "rows", "scheduler"),
-        *("step", "stopwatch", "target", "tracer"),
+        *("step", "stopwatch", "target"),
     },
     "router": {"fit"},
     "deployments": {"app", "faults", "ingress", "run"},

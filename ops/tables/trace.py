@@ -101,9 +101,9 @@ async def _run(
 ) -> None:
     """Trace the prompts that the folder lacks. Raises InputError if it has other settings."""
     from ops.tables.traced import TracedAnswer, prepare
+    from ops.tables.tracer import Tracer
     from router.fit.speedup import BASELINE
     from workers.bundle import load_bundle
-    from workers.torch_engine.tracer import Tracer
 
     done = prepare(out, meta)
     todo = sorted(

@@ -6,10 +6,10 @@ import pytest
 from decoding import SMALL, decode
 
 from ops.tables.traced import steps
+from ops.tables.tracer import Tracer
 from schemas import EngineConfig, MethodSpec
 from workers.loader import load_engine
 from workers.methods import get_method
-from workers.torch_engine.tracer import Tracer
 
 METHODS = ("draft_verify", "ngram", "medusa", "eagle", "eagle2", "eagle3")
 CONFIG = EngineConfig.model_validate(SMALL | {"max_batch": 4})
