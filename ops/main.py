@@ -25,17 +25,14 @@ from ops.operate.generate import generate
 from ops.operate.grafana import grafana
 from ops.operate.keys import keys
 from ops.operate.methods import methods
-from ops.operate.route import route
+from ops.operate.routing import routing
 from ops.operate.serve import serve
-from ops.operate.states import routing
 from ops.operate.vllm_server import vllm
-from ops.report.command import report
-from ops.report.plot import plot
+from ops.report import report
 from ops.simulate.calibrate import calibrate
 from ops.simulate.check import bench_simulated
 from ops.simulate.plan import plan
 from ops.simulate.simulate import simulate
-from ops.tables.bounds import bench_bounds
 from ops.tables.evaluate import evaluate
 from ops.tables.export_encoder import export_encoder
 from ops.tables.fit import fit
@@ -65,18 +62,16 @@ for noun in (
     profile,
     fit,
     evaluate,
-    route,
     serve,
     chat,
     loadtest,
     simulate,
     calibrate,
     plan,
-    plot,
     report,
 ):
     app.command()(noun)
-app.command("export-encoder")(export_encoder)
+app.command("export-encoder", hidden=True)(export_encoder)
 bench.command("decode")(bench_decode)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
@@ -86,7 +81,6 @@ bench.command("scaling")(bench_scaling)
 bench.command("simulated")(bench_simulated)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)
-bench.command("bounds")(bench_bounds)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")
 app.add_typer(bundle, name="bundle")

@@ -56,7 +56,7 @@ ROUTER_SERVES = {
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
 LOAD_SHARES = {
-    *("arrivals", "capacity", "client", "experiment", "plots", "policies", "report", "runs"),
+    *("arrivals", "capacity", "client", "experiment", "policies", "report", "runs"),
     "served",
 }
 """What `bench load` is made of; other load experiments import it."""
@@ -114,10 +114,10 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "models": {"harness"},
         "operate": {"harness", "tables"},
         "simulate": {"harness", "load", "tables"},
-        "report": {"harness", "load", "tables"},
+        "report": {"harness"},
     },
     "ops/bench": {
-        **{name: set() for name in ("stats", "http", "step_profile")},
+        **{name: set() for name in ("stats", "http")},
         "decode": {"stats"},
         "routed": {"stats", "http"},
     },
@@ -135,7 +135,7 @@ ASSEMBLERS = {
     "workers": {"faults", "loader"},
     "workers/torch_engine": {
         *("engine", "logprobs", "method", "processed_logits", "rehearsal", "rows", "scheduler"),
-        *("step", "stopwatch", "target", "tracing"),
+        *("step", "stopwatch", "target"),
     },
     "router": {"fit"},
     "deployments": {"app", "faults", "ingress", "run"},

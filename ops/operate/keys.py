@@ -12,7 +12,7 @@ from ops.harness.boundary import InputError, show_help
 BYTES = 32
 
 
-def new(
+def create(
     name: Annotated[str, typer.Option("--name", help="name of the key in logs")],
     file: Annotated[
         Path,
@@ -29,7 +29,7 @@ def new(
 
     A running service accepts the key immediately.
 
-    Example: `specadapt keys new --name chat-app --file keys.yaml`
+    Example: `specadapt keys create --name chat-app --file keys.yaml`
     """
     import yaml
     from pydantic import ValidationError
@@ -62,4 +62,4 @@ def new(
 keys = typer.Typer(
     help="Manage API keys of a service.", callback=show_help, invoke_without_command=True
 )
-keys.command("new")(new)
+keys.command("create")(create)

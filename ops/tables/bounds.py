@@ -1,145 +1,162 @@
-"""`specadapt bench bounds`: how far speculation could go, if it were known what is kept."""
+"""Bounds on the speedup of speculation: what steps cost, and which drafts would be accepted."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import typer
+import numpy as np
+from numpy.typing import NDArray
 
-from ops.harness import flags
 from ops.harness.boundary import InputError
-from ops.harness.output import emit, table
+from ops.tables.traced import TracedAnswer, steps
+from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean, paired_bootstrap_ci
 
+if TYPE_CHECKING:
+    from ops.harness.decoding import EncodedPrompt
+    from ops.harness.settings import Setup
+
+Floats = NDArray[np.float64]
+
+ROWS = (1, 2, 3, 4, 5, 6, 8, 11, 17)
+"""Tokens of the target's forwards that are timed; between two it is linear."""
 TIMED = 8
-"""Number of prompts whose steps are timed."""
+"""Prompts whose steps are timed."""
+BOUNDS = ("best_of_prompt", "oracle_combine")
 
 
-def bench_bounds(
-    traces: Annotated[
-        Path, typer.Option("--traces", metavar="DIR", help="folder of `specadapt trace`")
-    ],
-    bundle: flags.Bundle = None,
-    config: flags.Config = None,
-    methods: flags.Methods = None,
-    ids: flags.Ids = None,
-    max_tokens: flags.MaxTokens = 64,
-    temperature: flags.Temperature = 0.0,
-    dtype: flags.DtypeFlag = None,
-    threads: flags.Threads = None,
-    decoded: Annotated[
-        Path | None,
-        typer.Option(
-            "--decoded", metavar="FILE", help="JSON of a `bench decode` of the same prompts"
-        ),
-    ] = None,
-    seed: flags.Seed = 0,
-    json: flags.Json = None,
-) -> None:
-    """Compute upper bounds on the speedup of speculation over traced answers.
+@dataclass(frozen=True)
+class StepSeconds:
+    """Seconds of steps with one request at a time.
 
-    The bounds draft exactly the tokens that are accepted: by each drafter, by the best drafter
-    (Oracle_Combine), or in the cheapest schedule of all. Acceptance comes from traces, step times
-    are measured with one request at a time, and the first token does not count. --decoded adds the
-    share of the bounds that decoding reached.
-
-    Example: `specadapt bench bounds --traces runs/trace --methods naive,suffix,medusa,eagle3`
+    whole: of each method's step. drafting: the drafter's part. rows, forwards [n]: the target's
+    forward by its tokens.
     """
-    from ops.harness.machine import describe_machine
-    from ops.harness.prompts import Prompt, read_ids
-    from ops.harness.settings import load_config, resolve, with_baseline, with_dtype
-    from ops.tables.bounds_costs import measure
-    from ops.tables.bounds_figures import answers_of, bounds, speedups_of
-    from ops.tables.bounds_reached import reached
-    from ops.tables.trace_store import read_meta, read_rows
-    from router.fit.speedup import BASELINE
+
+    whole: Mapping[str, float]
+    drafting: Mapping[str, float]
+    rows: Floats
+    forwards: Floats
+
+    def of(self, drafter: str, length: int, levels: int) -> float:
+        """Return the seconds of a step that drafts and verifies exactly `length` tokens.
+
+        levels: the most tokens that the drafter drafts. Drafting fewer costs in proportion, which
+        flatters drafters that draft all at once.
+        """
+        if not length:
+            return self.whole[BASELINE]
+        more = np.interp(length + 1, self.rows, self.forwards) - self.forwards[0]
+        return self.whole[BASELINE] + float(more) + self.drafting[drafter] * length / levels
+
+
+async def measure(setup: "Setup", items: "Sequence[EncodedPrompt]", max_tokens: int) -> StepSeconds:
+    """Time steps of every method on some of the prompts, and the target's forwards."""
+    import torch
+
+    from ops.harness.decoding import decode
+    from ops.harness.engines import engines_of
+    from ops.harness.forwards import forward, median_seconds
+    from schemas import SamplingParams
     from workers.bundle import load_bundle
+    from workers.torch_engine.models.model import load_target
 
-    asked = resolve(load_config(config), bundle, methods, dtype, threads)
-    setup = with_dtype(with_baseline(asked))
-    family = load_bundle(setup.bundle)
-    known = read_meta(traces).measured_under
-    if known.bundle != (now := f"{family.name}@{family.content_hash}"):
-        raise InputError(f"--traces: made with bundle {known.bundle}, not {now}")
-    drafters = [name for name in setup.names if name != BASELINE]
-    wanted = set(read_ids(ids)) if ids else None
-    rows = [
-        row
-        for row in read_rows(traces, [("temperature", "=", temperature)])
-        if wanted is None or row["prompt_id"] in wanted
-    ]
-    answers, levels = answers_of(rows, drafters)
-    texts = {row["prompt_id"]: (row["domain"], row["text"]) for row in rows}
-    step = max(1, len(answers) // TIMED)
-    timed = [
-        Prompt(a.prompt_id, texts[a.prompt_id][0], ({"role": "user", "content": text},))
-        for a in answers[::step][:TIMED]
-        for text in [texts[a.prompt_id][1]]
-    ]
-    seconds = measure(setup, timed, max_tokens)
-    speedups = speedups_of(answers, levels, seconds)
-    figures = bounds(answers, levels, speedups, seed)
-    if decoded is not None:
-        figures["reached"] = reached(decoded, answers, speedups, set(texts), seed)
-    figures["settings"] = {
-        **describe_machine(),
-        "dtype": setup.engine.dtype,
-        "threads": setup.engine.threads,
-        "bundle": now,
-        "temperature": temperature,
-        "prompts": {"ids": sorted(texts)},
-        "step_ms": {name: 1e3 * found for name, found in seconds.whole.items()},
-        "drafting_ms": {name: 1e3 * found for name, found in seconds.drafting.items()},
-        "forward_ms": dict(
-            zip(map(int, seconds.rows), (1e3 * seconds.forwards).tolist(), strict=True)
-        ),
+    bundle = load_bundle(setup.bundle)
+    spent = {name: np.zeros(3) for name in setup.names}
+    with engines_of(setup, bundle, "trace") as engines:
+        for at, item in enumerate([items[0], *items[:: max(1, len(items) // TIMED)][:TIMED]]):
+            for name in setup.names:
+                sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens if at else 16)
+                answer = await decode(engines, f"trace-{name}-{at}", name, item.token_ids, sampling)
+                stats = answer.stats
+                if at:  # the first answer warms up
+                    taken = stats.target_steps - 1, stats.decode_seconds, stats.draft_seconds
+                    spent[name] += taken
+    if not all(steps for steps, _, _ in spent.values()):
+        raise InputError("--max-tokens: the timed answers have one token; allow more")
+    model = load_target(bundle.part("target"), setup.engine.dtype, torch.device("cpu"))
+    medians = median_seconds({str(rows): forward(model, 1, rows) for rows in ROWS})
+    return StepSeconds(
+        whole={name: float(whole / steps) for name, (steps, whole, _) in spent.items()},
+        drafting={name: float(draft / steps) for name, (steps, _, draft) in spent.items()},
+        rows=np.asarray(ROWS, dtype=float),
+        forwards=np.maximum.accumulate([medians[str(rows)] for rows in ROWS]),
+    )
+
+
+def oracle_seconds(
+    accepted: Mapping[str, Sequence[int]], seconds: StepSeconds, levels: Mapping[str, int]
+) -> float:
+    """Return the seconds when the drafter with most accepted tokens drafts just these at each step.
+
+    Ties go to the cheapest. With several drafters this is Oracle_Combine, with one the oracle
+    length (Liu et al., section 8). Raises ValueError for answers of different lengths.
+    """
+    [tokens] = {len(own) for own in accepted.values()}
+    position, taken = 0, 0.0
+    while position < tokens:
+        most = min(max(own[position] for own in accepted.values()), tokens - position - 1)
+        longest = [name for name, own in accepted.items() if own[position] >= most]
+        taken += min(seconds.of(name, most, levels[name]) for name in longest)
+        position += most + 1
+    return taken
+
+
+def bounds(answers: Sequence[TracedAnswer], seconds: StepSeconds, seed: int) -> dict[str, Any]:
+    """Return speedups over plain decoding after the first token, over answers that count for speed.
+
+    Harmonic means, each domain counting alike: every drafter as it is (fixed), each drafting
+    exactly the accepted tokens (oracle_length), the best drafter of each prompt, and of each step
+    (oracle_combine). Raises InputError without answers.
+    """
+    answers = [answer for answer in answers if len(answer.answer) >= MIN_TOKENS]
+    if not answers:
+        raise InputError(f"--bounds: no answer has {MIN_TOKENS} tokens; raise --max-tokens")
+    names = list(answers[0].accepted)
+    levels = {n: max(1, *(max(answer.accepted[n]) for answer in answers)) for n in names}
+    rows = [_speedups(answer, seconds, levels) for answer in answers]
+    found = {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
+    counts = Counter(answer.domain for answer in answers)
+    weights = np.asarray([1.0 / counts[answer.domain] for answer in answers])
+    means = {name: harmonic_mean(values, weights) for name, values in found.items()}
+    single = max(names, key=lambda name: means[name])
+    combined, best = found["oracle_combine"], found[single]
+    return {
+        "answers": len(answers),
+        "fixed": {name: means[name] for name in names},
+        "oracle_length": {name: means[_length(name)] for name in names},
+        "best_single": {"name": single, "speedup": means[single]},
+        **{name: means[name] for name in BOUNDS},
+        "combine_over_best_single": means["oracle_combine"] / means[single],
+        "combine_over_best_single_ci95": [*paired_bootstrap_ci(combined, best, seed, weights)],
+        "by_domain": {
+            domain: {
+                name: harmonic_mean(found[name][[answer.domain == domain for answer in answers]])
+                for name in (*names, *BOUNDS)
+            }
+            for domain in sorted(counts)
+        },
+        "step_ms": {name: 1e3 * whole for name, whole in seconds.whole.items()},
+        "drafting_ms": {name: 1e3 * draft for name, draft in seconds.drafting.items()},
+        "forward_ms": {
+            f"{rows:g}": 1e3 * taken
+            for rows, taken in zip(seconds.rows, seconds.forwards.tolist(), strict=True)
+        },
     }
-    emit(figures, lambda: _tables(figures), json)
 
 
-def _tables(figures: Mapping[str, Any]) -> list[Any]:
-    together = list(next(iter(figures["by_domain"].values())))[1 + len(figures["fixed"]) :]
-    ends = figures["ci95"]
-    rows = [
-        [name, value, *ends[name], figures["oracle_length"][name]]
-        for name, value in figures["fixed"].items()
-    ]
-    rows += [[name, figures[name], *ends[name], None] for name in together]
-    shown = [
-        table(
-            f"{figures['answers']} answers: speedup after the first token",
-            ["method", "as it is", "low", "high", "oracle length"],
-            rows,
-        ),
-        table(
-            "Oracle_Combine of drafters",
-            ["drafters", "speedup", "low", "high"],
-            [[name, f["speedup"], *f["ci95"]] for name, f in figures["combined"].items()],
-        ),
-    ]
-    columns = ["domain", "answers", *figures["fixed"], *together]
-    rows = [[name, *values.values()] for name, values in figures["by_domain"].items()]
-    shown.append(table("By domain", columns, rows))
-    return [*shown, *_reached(figures["reached"])] if "reached" in figures else shown
+def _length(name: str) -> str:
+    return f"{name}, oracle length"
 
 
-def _reached(found: Mapping[str, Any]) -> list[Any]:
-    names = ["speedup", "best_of_prompt", "oracle_combine", "best_schedule"]
-    rows = [
-        [method, own["answers"], *(f"{own[n]:.2f} ({_ends(own, n)})" for n in names)]
-        for method, own in found.items()
-    ]
-    domains = dict.fromkeys(domain for own in found.values() for domain in own["by_domain"])
-    shares = [
-        [d, *(own["by_domain"].get(d, {}).get("oracle_combine") for own in found.values())]
-        for d in domains
-    ]
-    title = "Reached by decoding, and the share of the bounds"
-    return [
-        table(title, ["method", "answers", *names], rows),
-        table("Share of Oracle_Combine by domain", ["domain", *found], shares),
-    ]
-
-
-def _ends(own: Mapping[str, Any], name: str) -> str:
-    low, high = own["ci95"][name]
-    return f"{low:.2f} to {high:.2f}"
+def _speedups(
+    answer: TracedAnswer, seconds: StepSeconds, levels: Mapping[str, int]
+) -> dict[str, float]:
+    plain = seconds.whole[BASELINE] * (len(answer.answer) - 1)
+    accepted = answer.accepted
+    taken = {name: seconds.whole[name] * steps(own) for name, own in accepted.items()}
+    taken["best_of_prompt"] = min(plain, *taken.values())
+    for name, own in accepted.items():
+        taken[_length(name)] = oracle_seconds({name: own}, seconds, levels)
+    taken["oracle_combine"] = oracle_seconds(accepted, seconds, levels)
+    return {name: plain / found for name, found in taken.items()}

@@ -25,9 +25,9 @@ class ProfileStore:
         """Raises InputError where the folder holds a profile taken under other settings."""
         self._folder = folder
         if (folder / "profile.json").is_file():
-            _refuse_other_settings(folder / "profile.json", meta)
+            refuse_other_settings(folder / "profile.json", meta)
             for name in ("prompts.jsonl", "rows.jsonl", "steps.jsonl"):
-                _drop_unfinished_line(folder / name)
+                drop_unfinished_line(folder / name)
         else:
             Profile(meta=meta, prompts=(), rows=()).save(folder)
         self._profile = Profile.load(folder)
@@ -75,7 +75,7 @@ def prompt_of(item: EncodedPrompt) -> ProfilePrompt:
     )
 
 
-def _refuse_other_settings(file: Path, meta: ProfileMeta) -> None:
+def refuse_other_settings(file: Path, meta: ProfileMeta) -> None:
     present = read_record(file, ProfileMeta)
     for name in SAME_IN_EVERY_RUN:
         before, now = getattr(present, name), getattr(meta, name)
@@ -86,7 +86,7 @@ def _refuse_other_settings(file: Path, meta: ProfileMeta) -> None:
             )
 
 
-def _drop_unfinished_line(file: Path) -> None:
+def drop_unfinished_line(file: Path) -> None:
     """An interrupted run may leave half a line, which the next one measures again."""
     body = file.read_bytes()
     whole = body[: body.rfind(b"\n") + 1]

@@ -1,8 +1,9 @@
-"""`specadapt trace`: acceptance of every method on a set of prompts, without decoding with each."""
+"""`specadapt trace`: draft tokens accepted at every position, from one plain decode per prompt."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,9 +11,24 @@ from ops.harness import flags
 from ops.harness.boundary import InputError
 from ops.harness.output import emit, progress, table
 
+if TYPE_CHECKING:
+    from ops.harness.decoding import EncodedPrompt
+    from ops.harness.settings import Setup
+    from ops.tables.traced import TracedAnswer
+    from schemas.profile import ProfileMeta
+
+BATCH = 16
+"""Answers that are decoded and traced together."""
+
 
 def trace(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the trace")],
+    with_bounds: Annotated[
+        bool,
+        typer.Option(
+            "--bounds", help="time steps too, and compute the speedup of the combined drafters"
+        ),
+    ] = False,
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     methods: flags.Methods = None,
@@ -20,68 +36,127 @@ def trace(
     ids: flags.Ids = None,
     limit: flags.Limit = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
-    temperature: flags.Temperature = 0.0,
     dtype: flags.DtypeFlag = None,
     threads: flags.Threads = None,
-    batch: Annotated[
-        int,
-        typer.Option(
-            "--batch", min=1, help="number of answers that are decoded and traced together"
-        ),
-    ] = 32,
-    answers: Annotated[
-        Path | None,
-        typer.Option(
-            "--answers",
-            metavar="DIR",
-            help="folder of an earlier trace whose answers are used instead of decoding",
-        ),
-    ] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Record what every method drafts and gets accepted at each position of plain answers.
+    """Record how many draft tokens of every method are accepted at each position of plain answers.
 
-    Files are written as answers come; run the command again to continue. Another --temperature adds
-    to the same folder. After drafters were trained, --answers reuses an earlier trace's answers.
+    Each prompt is decoded once, at temperature 0. Lines are written as answers come; run the
+    command again to continue. --bounds computes the speedup if each step drafted exactly the
+    accepted tokens of the best drafter.
 
-    Example: `specadapt trace --out runs/trace --limit 600`
+    Example: `specadapt trace --out runs/trace --limit 60 --bounds`
     """
     from ops.harness.prompts import select
     from ops.harness.settings import load_config, resolve, with_baseline, with_dtype
-    from ops.tables.trace_answers import check_answers
-    from ops.tables.trace_figures import summarise
-    from ops.tables.trace_runs import TracePlan, run_trace
+    from ops.tables.bounds import bounds, measure
+    from ops.tables.traced import read_traces
     from router.fit.speedup import BASELINE
 
-    setup = with_baseline(resolve(load_config(config), bundle, methods, dtype, threads))
-    if answers is not None:
-        check_answers(answers, max_tokens)
+    setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
     if BASELINE not in setup.names:
         raise InputError(f"--methods: add {BASELINE}, which decodes the answers")
-    chosen = select(prompts, ids, limit, seed)
-    plan = TracePlan(with_dtype(setup), chosen, max_tokens, temperature, batch, seed, answers)
-    with progress() as bar:
-        skipped = asyncio.run(run_trace(plan, out, bar))
-    figures = {**summarise(out), "skipped_too_long": skipped}
+    if with_bounds and setup.names == [BASELINE]:
+        raise InputError("--methods: name a method that drafts, or leave --bounds out")
+    items, skipped = _encoded(setup, select(prompts, ids, limit, seed), max_tokens)
+    meta = _meta(setup, max_tokens)
+    asyncio.run(_run(setup, meta, items, out))
+    answers = read_traces(out)
+    figures: dict[str, Any] = {
+        "prompts": len(answers),
+        "methods": {name: _method(name, answers) for name in setup.names},
+        "bounds": None,
+        "skipped_too_long": skipped,
+        "settings": meta.model_dump(mode="json"),
+    }
+    if with_bounds:
+        seconds = asyncio.run(measure(setup, items, max_tokens))
+        figures["bounds"] = bounds(answers, seconds, seed)
     emit(figures, lambda: _tables(figures, out), json)
 
 
-def _tables(figures: dict[str, Any], out: Path) -> list[Any]:
+def _method(name: str, answers: "Sequence[TracedAnswer]") -> dict[str, Any]:
+    from ops.tables.traced import mat
+
+    domains = sorted({answer.domain for answer in answers})
+    return {
+        "mat": mat(answers, name),
+        "by_domain": {d: mat([a for a in answers if a.domain == d], name) for d in domains},
+    }
+
+
+def _encoded(
+    setup: "Setup", prompts: Sequence[Any], max_tokens: int
+) -> "tuple[list[EncodedPrompt], int]":
+    from ops.harness.decoding import encode
+    from workers.bundle import load_bundle
+
+    return encode(load_bundle(setup.bundle), prompts, setup.engine.max_context - max_tokens)
+
+
+async def _run(
+    setup: "Setup", meta: "ProfileMeta", items: "Sequence[EncodedPrompt]", out: Path
+) -> None:
+    """Trace the prompts that the folder lacks. Raises InputError if it has other settings."""
+    from ops.tables.traced import TracedAnswer, prepare
+    from ops.tables.tracer import Tracer
+    from router.fit.speedup import BASELINE
+    from workers.bundle import load_bundle
+
+    done = prepare(out, meta)
+    todo = sorted(
+        (item for item in items if item.prompt.id not in done), key=lambda i: len(i.token_ids)
+    )
+    if not todo:
+        return
+    engine = setup.engine.model_copy(update={"max_batch": BATCH})
+    tracer = Tracer(setup.methods, BASELINE, load_bundle(setup.bundle), engine, meta.max_tokens)
+    drafting = [name for name in setup.names if name != BASELINE]
+    with progress() as bar, (out / "trace.jsonl").open("a", encoding="utf-8") as file:
+        task = bar.add_task("prompts", total=len(todo))
+        for start in range(0, len(todo), BATCH):
+            batch = todo[start : start + BATCH]
+            texts = await tracer.texts([item.token_ids for item in batch])
+            found = {name: await tracer.trace(name, texts) for name in drafting}
+            for at, (item, text) in enumerate(zip(batch, texts, strict=True)):
+                row = TracedAnswer(
+                    prompt_id=item.prompt.id,
+                    domain=item.prompt.domain,
+                    prompt=item.token_ids,
+                    answer=text.answer,
+                    accepted={name: accepted[at] for name, accepted in found.items()},
+                )
+                file.write(row.model_dump_json() + "\n")
+            file.flush()
+            bar.advance(task, len(batch))
+
+
+def _meta(setup: "Setup", max_tokens: int) -> "ProfileMeta":
+    from ops.harness.machine import describe_machine, measured_under
+    from schemas.profile import ProfileMeta
+    from workers.bundle import load_bundle
+
+    return ProfileMeta(
+        measured_under=measured_under(setup, load_bundle(setup.bundle)),
+        methods=tuple(setup.names),
+        settings_hashes={spec.name: spec.settings_hash() for spec in setup.methods},
+        lossless={spec.name: spec.lossless for spec in setup.methods},
+        max_tokens=max_tokens,
+        provenance=describe_machine(),
+    )
+
+
+def _tables(figures: Mapping[str, Any], out: Path) -> list[Any]:
     by_method = figures["methods"]
-    rows = [
-        [name, heat, found["mat"], found["answers"], found["looping"]]
-        for name, by_heat in by_method.items()
-        for heat, found in by_heat.items()
-    ]
-    heats = sorted({heat for by_heat in by_method.values() for heat in by_heat}, key=float)
-    domains = [
-        [domain, heat, *(found.get(name, {}).get(heat, {}).get("mat") for name in by_method)]
-        for domain, found in figures["by_domain"].items()
-        for heat in heats
-    ]
-    columns = ["method", "temperature", "MAT", "answers", "looping"]
-    return [
-        table(f"Traces in {out}", columns, rows),
-        table("MAT by domain", ["domain", "temperature", *by_method], domains),
-    ]
+    domains = list(next(iter(by_method.values()))["by_domain"])
+    rows = [[n, found["mat"], *found["by_domain"].values()] for n, found in by_method.items()]
+    title = f"{out}: output tokens per target step over {figures['prompts']} prompts"
+    shown = [table(title, ["method", "all", *domains], rows)]
+    if (found := figures["bounds"]) is not None:
+        rows = [[n, value, found["oracle_length"][n]] for n, value in found["fixed"].items()]
+        rows += [[n, found[n], None] for n in ("best_of_prompt", "oracle_combine")]
+        title = f"Speedup after the first token over {found['answers']} answers"
+        shown.append(table(title, ["method", "as it is", "oracle length"], rows))
+    return shown

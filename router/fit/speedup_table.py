@@ -33,9 +33,7 @@ class Assignment:
     routed: float
 
 
-def read_speedups(
-    path: Path, methods: Sequence[str] | None = None
-) -> tuple[tuple[str, ...], Floats]:
+def read_speedups(path: Path) -> tuple[tuple[str, ...], Floats]:
     """Return methods and speedups [k, m] of a CSV with the columns cluster and a method each.
 
     Rows may stand in any order; they are returned by their cluster's number, 0 to k - 1.
@@ -46,13 +44,9 @@ def read_speedups(
         raise SpeedupTableError(f"{path}, line 1: must be `cluster,` and then a method per column")
     if twice := [name for name, count in Counter(header).items() if count > 1]:
         raise SpeedupTableError(f"{path}, line 1: column {twice[0]!r} is given twice")
-    wanted = tuple(header[1:] if methods is None else methods)
-    unknown = [name for name in wanted if name not in header[1:]]
-    if unknown or not wanted or "" in wanted:
-        raise SpeedupTableError(
-            f"{path}, line 1: no column {', '.join(unknown) or 'without a name may be there'}; "
-            f"there are {', '.join(header[1:])}"
-        )
+    wanted = tuple(header[1:])
+    if "" in wanted:
+        raise SpeedupTableError(f"{path}, line 1: no column without a name may be there")
     found: dict[int, tuple[int, list[float]]] = {}
     for line, row in rows:
         place = f"{path}, line {line}"
@@ -63,8 +57,8 @@ def read_speedups(
             raise SpeedupTableError(
                 f"{place}: cluster {cluster} is given twice, first in line {found[cluster][0]}"
             )
-        cells = dict(zip(header, row, strict=True))
-        found[cluster] = line, [_speedup(cells[name], name, place) for name in wanted]
+        cells = zip(row[1:], wanted, strict=True)
+        found[cluster] = line, [_speedup(cell, name, place) for cell, name in cells]
     if not found:
         raise SpeedupTableError(f"{path}: no clusters below the first line")
     if missing := set(range(len(found))) - found.keys():

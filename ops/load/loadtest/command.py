@@ -29,7 +29,7 @@ def loadtest(
     """Send open-loop load to an OpenAI-compatible server and measure latency and goodput.
 
     Requests are sent at fixed times, whether or not earlier answers have ended. Goodput counts
-    answers that meet both objectives. `specadapt plot` draws the figures.
+    answers that meet both objectives.
 
     Example: `specadapt loadtest --url http://127.0.0.1:8000 --rate 2 --ttft-slo 1 --tpot-slo 0.1`
     """

@@ -1,15 +1,15 @@
-"""`keys new`: keys that the service's own file reader accepts."""
+"""`keys create`: keys that the service's own file reader accepts."""
 
 from deployments.guard.key_file import KeyFile
 
 
 def test_a_key_is_printed_once_and_kept_as_a_hash(specadapt, tmp_path):
     file = tmp_path / "keys.yaml"
-    first = specadapt("keys", "new", "--name", "app", "--file", file).stdout.strip()
+    first = specadapt("keys", "create", "--name", "app", "--file", file).stdout.strip()
     keys = KeyFile(file)
     assert keys.find(first).name == "app"
     second = specadapt(
-        *("keys", "new", "--name", "ops", "--file", file, "--tenant", "acme", "--admin")
+        *("keys", "create", "--name", "ops", "--file", file, "--tenant", "acme", "--admin")
     ).stdout.strip()
     assert first != second
     assert len(second) > 40
@@ -21,9 +21,9 @@ def test_a_key_is_printed_once_and_kept_as_a_hash(specadapt, tmp_path):
 
 def test_bad_input_is_named_and_loses_nothing(specadapt, tmp_path):
     file = tmp_path / "keys.yaml"
-    key = specadapt("keys", "new", "--name", "app", "--file", file).stdout.strip()
-    assert "--name" in specadapt.refusal("keys", "new", "--name", "app", "--file", file)
+    key = specadapt("keys", "create", "--name", "app", "--file", file).stdout.strip()
+    assert "--name" in specadapt.refusal("keys", "create", "--name", "app", "--file", file)
     assert KeyFile(file).find(key).name == "app"
     file.write_text("keys: 3")
-    assert "keys.yaml" in specadapt.refusal("keys", "new", "--name", "b", "--file", file)
+    assert "keys.yaml" in specadapt.refusal("keys", "create", "--name", "b", "--file", file)
     assert file.read_text() == "keys: 3"

@@ -74,7 +74,7 @@ def learned(tmp_path, tiny_bundle):
 
 
 def test_what_was_learned_becomes_a_table(specadapt, learned, tmp_path):
-    made = specadapt.json("routing", "promote", "--config", learned, "--out", tmp_path / "new")
+    made = specadapt.json("routing", "export", "--config", learned, "--out", tmp_path / "new")
     table = load_table(tmp_path / "new")
     assert made["fit_id"] == "small"
     assert table.fit_id == made["promoted"] != "small"
@@ -83,7 +83,7 @@ def test_what_was_learned_becomes_a_table(specadapt, learned, tmp_path):
     assert table.assignment[0][0] == "ngram"
 
     before = ["--snapshot", 1, "--out", tmp_path / "old"]
-    specadapt.json("routing", "promote", "--config", learned, *before)
+    specadapt.json("routing", "export", "--config", learned, *before)
     table = load_table(tmp_path / "old")
     assert table.acceptance_tokens[0, ngram, 0] / table.acceptance_steps[0, ngram, 0] < 2
 
@@ -92,6 +92,6 @@ def test_where_nothing_was_learned(specadapt, tmp_path, tiny_bundle):
     config = service_config(tmp_path, tiny_bundle, ("naive", "ngram"))
     file = tmp_path / "config.yaml"
     file.write_text(json.dumps(config.model_dump(mode="json")))
-    asked = ["routing", "promote", "--config", file, "--out", tmp_path / "new"]
+    asked = ["routing", "export", "--config", file, "--out", tmp_path / "new"]
     assert "no learned state" in specadapt.refusal(*asked)
     assert "--snapshot: there is no snapshot 3" in specadapt.refusal(*asked, "--snapshot", 3)

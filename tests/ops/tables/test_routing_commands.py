@@ -109,9 +109,16 @@ def test_fit_takes_the_objective_that_is_judged_by(world, tmp_path):
     assert specadapt.json(*judged)["objective"] == "seconds"
 
 
-def test_route_explains_a_decision(world):
+def test_a_decision_is_explained(world):
     folder, specadapt, bundle = world
-    arguments = ["route", "--prompt", "What is seven plus two?", "--bundle", bundle.path]
+    arguments = [
+        "routing",
+        "explain",
+        "--prompt",
+        "What is seven plus two?",
+        "--bundle",
+        bundle.path,
+    ]
     figures = specadapt.json(*arguments, "--routing", folder / "routing")
     assert figures["method"] in figures["ranked"]
     assert sorted(figures["ranked"]) == ["naive", "ngram"]
@@ -140,7 +147,14 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, tmp_pat
         *["evaluate", "--routing", folder / "routing", "--profile", folder / "held"]
     )
     assert (by_clusters["predictors"], by_clusters["best_predictor"]) == ({}, None)
-    arguments = ["route", "--prompt", "What is seven plus two?", "--bundle", bundle.path]
+    arguments = [
+        "routing",
+        "explain",
+        "--prompt",
+        "What is seven plus two?",
+        "--bundle",
+        bundle.path,
+    ]
     explained = specadapt.json(*arguments, "--routing", tmp_path)
     assert set(explained["deviation"]) == {"naive", "ngram"}
     assert explained["deviation"]["naive"] == 0.0

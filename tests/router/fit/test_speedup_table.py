@@ -26,7 +26,8 @@ def test_the_papers_table_three_gives_its_table_two() -> None:
 
 def test_the_standard_columns_give_table_four() -> None:
     columns = ["FSD (Std)", "Spec-Dec (Std)", "Eagle2 (Std)"]
-    found = assign_speedups(*read_speedups(PAPER, columns))
+    methods, speedups = read_speedups(PAPER)
+    found = assign_speedups(columns, speedups[:, [methods.index(name) for name in columns]])
     assert round(found.routed, 3) == 1.658
     assert found.assignment[4] == "Spec-Dec (Std)"
     assert found.best_single == "Spec-Dec (Std)"
@@ -69,11 +70,6 @@ def test_a_malformed_table_is_refused_by_its_line(tmp_path: Path, text: str, com
     with pytest.raises(SpeedupTableError, match=r"s\.csv") as caught:
         read_speedups(file)
     assert complaint in str(caught.value)
-
-
-def test_an_unknown_column_is_named_with_those_there_are():
-    with pytest.raises(SpeedupTableError, match="no column x; there are FSD"):
-        read_speedups(PAPER, ["x"])
 
 
 def test_rows_are_ordered_by_their_cluster(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""`specadapt routing`: learned states of a service."""
+"""`specadapt routing`: a decision explained, and learned states of a service."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +12,8 @@ from ops.harness.boundary import InputError, show_help
 from ops.harness.output import emit, table
 
 SECONDS = 30.0
+NEAREST = 5
+"""Example prompts that `explain` shows."""
 
 Url = Annotated[str, typer.Option("--url", help="address of the service")]
 Key = Annotated[
@@ -20,10 +22,62 @@ Key = Annotated[
         "--key",
         envvar="SPECADAPT_ADMIN_KEY",
         show_default=False,
-        help="admin key, made by `specadapt keys new --admin`",
+        help="admin key, made by `specadapt keys create --admin`",
     ),
 ]
 LOCAL = "http://127.0.0.1:8000"
+
+
+def explain(
+    prompt: Annotated[str, typer.Option("--prompt", help="the user's message")],
+    bundle: flags.Bundle = None,
+    routing: flags.Routing = None,
+    config: flags.Config = None,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    json: flags.Json = None,
+) -> None:
+    """Explain the routing decision for a prompt.
+
+    Example: `specadapt routing explain --prompt "Translate to French: good morning"`
+    """
+    from ops.harness.prompts import parse
+    from ops.harness.settings import load_config
+    from ops.tables.local_router import Router, nearest
+    from router.prompt import Features, explained
+
+    asked = parse({"prompt": prompt})
+    router = Router.load(load_config(config), bundle, routing)
+    features = Features(router.prompt_tokens(asked), max_tokens, temperature)
+    decision = router.decide(asked.text, features)
+    examples = nearest(router, asked.text, NEAREST)
+    deviation = explained(router.table, decision.cluster, decision.foretold)
+    figures = {
+        "cluster": decision.cluster,
+        "method": decision.method,
+        "ranked": list(decision.ranked),
+        "reason": decision.reason,
+        "nearest_prompts": examples,
+        "predicted_seconds": decision.predicted_seconds,
+        "deviation": deviation,
+        "fit_id": decision.fit_id,
+    }
+    title = f"Cluster {decision.cluster}: {decision.method} ({decision.reason})"
+    columns = ["method", "predicted seconds"]
+    columns += ["log acceptance over its cluster's"] if deviation else []
+    ranked = [
+        [name, decision.predicted_seconds.get(name), *([deviation[name]] if deviation else [])]
+        for name in decision.ranked
+    ]
+    near = [[e["text"][:80], e["domain"], e["similarity"]] for e in examples]
+    emit(
+        figures,
+        lambda: [
+            table(title, columns, ranked),
+            table("Nearest known prompts", ["prompt", "domain", "cosine"], near),
+        ],
+        json,
+    )
 
 
 def history(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
@@ -101,7 +155,7 @@ def _emit(
     emit(figures, lambda: [table(title, columns, rows)], json)
 
 
-def promote(
+def export(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="folder of the new routing table")
     ],
@@ -114,12 +168,12 @@ def promote(
     ] = None,
     json: flags.Json = None,
 ) -> None:
-    """Make a routing table from what a service has learned.
+    """Write what a service has learned as a routing table.
 
     Reads the stored state that the configuration names (`feedback.state_uri`). The service may be
     running.
 
-    Example: `specadapt routing promote --config my.yaml --out bundles/smollm2/routing`
+    Example: `specadapt routing export --config my.yaml --out bundles/smollm2/routing`
     """
     from deployments.artifacts import served_table
     from deployments.configuration import resolved
@@ -158,11 +212,12 @@ def promote(
 
 
 routing = typer.Typer(
-    help="Inspect, restore and promote what a service has learned.",
+    help="Explain decisions; list, restore and export what a service has learned.",
     callback=show_help,
     invoke_without_command=True,
 )
+routing.command("explain")(explain)
 routing.command("history")(history)
 routing.command("rollback")(rollback)
 routing.command("reset")(reset)
-routing.command("promote")(promote)
+routing.command("export")(export)

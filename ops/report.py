@@ -1,0 +1,398 @@
+"""`specadapt report`: the paper's tables and figures, measured, from a CSV file or published."""
+
+import json as json_format
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.harness import flags
+from ops.harness.boundary import InputError
+from ops.harness.output import cell, emit, table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from router.fit.profile import Profile
+    from router.fit.speedup_table import Assignment
+
+    Floats = NDArray[np.float64]
+
+PAPER = Path(__file__).parent / "data" / "paper.json"
+SIZES = (5, 10, 20)
+"""Numbers of clusters of the paper's Table IV."""
+FOLDS = 5
+INCHES = (8.5, 4.2)
+INTERVAL = ["low", "high"]
+"""Ends of a 95% bootstrap interval over prompts."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Speedups of m methods in k clusters over a baseline, and what else a source knows.
+
+    speedups [k, m]: harmonic means, nan in a cluster without prompts that count. portfolio: the
+    methods that are chosen among. clustering: Table I. overall: by method the speedup over all
+    prompts and its interval. by_k: Table IV. rates: tokens/s by method: mean, 5th and 95th
+    percentile. plane [n, 2], labels [n]: prompts on their first two principal components, and
+    their clusters.
+    """
+
+    source: str
+    baseline: str
+    methods: tuple[str, ...]
+    speedups: "Floats"
+    portfolio: tuple[str, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    clustering: Mapping[str, float] = field(default_factory=dict)
+    overall: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    by_k: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
+    rates: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    plane: "tuple[Floats, NDArray[np.intp]] | None" = None
+
+    def assigned(self, methods: Sequence[str]) -> "Assignment":
+        """Return the best of these methods in each cluster that has all their speedups."""
+        import numpy as np
+
+        from router.fit.speedup_table import assign_speedups
+
+        columns = [self.methods.index(name) for name in methods]
+        values = self.speedups[~np.isnan(self.speedups).any(axis=1)]
+        return assign_speedups(methods, values[:, columns])
+
+    @property
+    def assignment(self) -> list[str | None]:
+        """The portfolio's best method of each cluster [k]; None without prompts that count."""
+        chosen = iter(self.assigned(self.portfolio).assignment)
+        return [None if any(row != row) else next(chosen) for row in self.speedups]
+
+    def label(self, method: str) -> str:
+        """Return the source's name for a method, or else ours."""
+        return self.labels.get(method, method)
+
+
+def report(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="folder for report.md and the figures")
+    ],
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="DIR", help="folder of `specadapt profile`")
+    ] = None,
+    speedups: Annotated[
+        Path | None,
+        typer.Option(
+            "--speedups",
+            metavar="CSV",
+            help="CSV file with a column `cluster` and one column per method",
+        ),
+    ] = None,
+    from_paper: Annotated[
+        bool, typer.Option("--from-paper", help="use the paper's published numbers")
+    ] = False,
+    config: flags.Config = None,
+    clusters: Annotated[int, typer.Option("--clusters", min=2, help="number of clusters")] = 10,
+    temperature: flags.Temperature = 0.0,
+    seed: flags.Seed = 0,
+    json: flags.Json = None,
+) -> None:
+    """Write the paper's tables as Markdown and its figures as PNG files.
+
+    The numbers come from a profile, from a CSV file of speedups by cluster, or from the paper.
+    Each cluster gets its fastest method.
+
+    Example: `specadapt report --profile runs/profile --out runs/report`
+    """
+    if (profile is not None) + (speedups is not None) + from_paper != 1:
+        raise InputError("--profile: give one of --profile, --speedups and --from-paper")
+    if profile is not None:
+        results = measured(profile, config, clusters, temperature, seed)
+    else:
+        results = published() if speedups is None else tabulated(speedups)
+    found = results.assigned(results.portfolio)
+    files = [str(file) for file in write(results, out)]
+    figures = {
+        "assignment": results.assignment,
+        "harmonic_mean": found.harmonic_mean,
+        "best_single": {"name": found.best_single, "speedup": found.best_single_speedup},
+        "routed": found.routed,
+        "over_prompts": {name: values[0] for name, values in results.overall.items()},
+        "by_k": {str(k): row for k, row in results.by_k.items()},
+        "files": files,
+    }
+    means = [*found.harmonic_mean.items(), ("routed", found.routed)]
+    shown = [
+        table("Harmonic means over clusters", ["method", "speedup"], means),
+        table("Assignment", ["cluster", "method"], [*enumerate(results.assignment)]),
+    ]
+    emit(figures, lambda: [*shown, *files], json)
+
+
+def published() -> Results:
+    """Return the paper's numbers."""
+    import numpy as np
+
+    found = json_format.loads(PAPER.read_text(encoding="utf-8"))
+    return Results(
+        source=f"{found['source']}: {', '.join(found['places'].values())}",
+        baseline=found["baseline"],
+        methods=tuple(found["by_cluster"]),
+        speedups=np.asarray(list(found["by_cluster"].values()), dtype=float).T,
+        portfolio=tuple(found["portfolio"]),
+        labels=found["labels"],
+        clustering=found["clustering"],
+        overall={name: (value, None, None) for name, value in found["overall"].items()},
+        by_k={int(k): row for k, row in found["by_k"].items()},
+    )
+
+
+def tabulated(file: Path) -> Results:
+    """Return the speedups of a CSV file. Raises SpeedupTableError naming the line."""
+    from router.fit.speedup_table import read_speedups
+
+    methods, values = read_speedups(file)
+    return Results(str(file), "the table's baseline", methods, values, methods)
+
+
+def measured(
+    folder: Path, config: Path | None, clusters: int, temperature: float, seed: int
+) -> Results:
+    """Cluster a profile's prompts and return its speedups at one temperature.
+
+    Raises InputError if nothing was measured at it, or fewer prompts than clusters count.
+    """
+    import numpy as np
+    from sklearn.decomposition import PCA
+
+    from ops.harness.embedding import embed
+    from ops.harness.settings import load_config
+    from router import cluster
+    from router.embed import Encoder
+    from router.fit.assign import paired_speedups
+    from router.fit.profile import Profile
+    from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
+
+    profile = _at(Profile.load(folder), temperature)
+    paired = profile.paired()
+    if (count := len(paired.prompt_ids)) < clusters:
+        raise InputError(f"--clusters: {clusters} of {count} prompts that count for speed")
+    settings = load_config(config).router
+    encoder = Encoder(settings.encoder, settings.encoder_threads)
+    vectors = embed(encoder, [p.text for p in profile.prompts], "prompts")
+    centroids = cluster.fit(vectors, clusters, seed)
+    labels = cluster.assign(centroids, vectors)
+    label_of = {p.id: int(c) for p, c in zip(profile.prompts, labels, strict=True)}
+    means, counts = paired_speedups(profile, paired.methods, label_of, clusters)
+    quality = cluster.quality(vectors, labels, centroids)
+    portfolio = tuple(name for name in paired.methods if profile.meta.lossless[name])
+    row_of = {p.id: row for row, p in enumerate(profile.prompts)}
+    own = vectors[[row_of[p] for p in paired.prompt_ids]]
+    among = paired.speedups[:, [paired.methods.index(name) for name in portfolio]]
+    plain = np.ones(len(own))
+    return Results(
+        source=f"{folder} at temperature {temperature:g}: {profile.meta.measured_under}",
+        baseline=profile.baseline,
+        methods=paired.methods,
+        speedups=np.where(counts > 0, means, np.nan),
+        portfolio=portfolio,
+        clustering={
+            "prompts": len(vectors),
+            "clusters": clusters,
+            "silhouette": quality.silhouette,
+            "davies_bouldin": quality.davies_bouldin,
+            "calinski_harabasz": quality.calinski_harabasz,
+            "inertia": quality.inertia,
+            "mean_size": float(np.mean(quality.sizes)),
+            "size_deviation": float(np.std(quality.sizes)),
+        },
+        overall={
+            name: (harmonic_mean(column), *paired_bootstrap_ci(column, plain, seed))
+            for name, column in zip(paired.methods, paired.speedups.T, strict=True)
+        },
+        by_k={
+            k: routed(own, among, k, seed) for k in sorted({*SIZES, clusters}) if 2 * k <= len(own)
+        },
+        rates={name: _rates(profile, name, paired.prompt_ids) for name in paired.methods},
+        plane=(PCA(n_components=2, random_state=0).fit_transform(vectors), labels),
+    )
+
+
+def _at(profile: "Profile", temperature: float) -> "Profile":
+    rows = tuple(row for row in profile.rows if row.temperature == temperature)
+    if not rows:
+        known = ", ".join(f"{t:g}" for t in sorted({row.temperature for row in profile.rows}))
+        raise InputError(f"--temperature: nothing was measured at {temperature:g}, only at {known}")
+    asked = {row.prompt_id for row in rows}
+    prompts = tuple(prompt for prompt in profile.prompts if prompt.id in asked)
+    return replace(profile, prompts=prompts, rows=rows)
+
+
+def routed(
+    vectors: "NDArray[np.float32]", speedups: "Floats", k: int, seed: int
+) -> dict[str, float | None]:
+    """Return what choosing by k clusters is worth: vectors [n, d] and speedups [n, m] of prompts.
+
+    routed: judged on the prompts that the methods were chosen on, as in the paper. held_out: on
+    the others of FOLDS parts. over_best_single: held-out over the best single method on all.
+    """
+    import numpy as np
+
+    from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
+
+    every, slow = np.arange(len(vectors)), 1.0 / speedups
+    inside = speedups[every, _choices(vectors, slow, vectors, k, seed)]
+    chosen = np.zeros(len(vectors), dtype=np.intp)
+    for part in np.array_split(np.random.default_rng(seed).permutation(len(vectors)), FOLDS):
+        rest = np.setdiff1d(every, part)
+        few = min(k, len(rest))
+        chosen[part] = _choices(vectors[rest], slow[rest], vectors[part], few, seed)
+    outside, single = speedups[every, chosen], speedups[:, int(slow.mean(axis=0).argmin())]
+    low, high = paired_bootstrap_ci(outside, single, seed)
+    return {
+        "routed": harmonic_mean(inside),
+        "held_out": harmonic_mean(outside),
+        "over_best_single": harmonic_mean(outside) / harmonic_mean(single),
+        "low": low,
+        "high": high,
+    }
+
+
+def _choices(
+    vectors: "NDArray[np.float32]",
+    slow: "Floats",
+    asked: "NDArray[np.float32]",
+    k: int,
+    seed: int,
+) -> "NDArray[np.intp]":
+    """Return the best method [n'] in the cluster of each asked vector [n', d]."""
+    import numpy as np
+
+    from router import cluster
+
+    centroids = cluster.fit(vectors, k, seed)
+    labels = cluster.assign(centroids, vectors)
+    held = np.unique(labels)
+    best = np.asarray([slow[labels == c].mean(axis=0).argmin() for c in held])
+    found: NDArray[np.intp] = best[cluster.assign(centroids[held], asked)]
+    return found
+
+
+def _rates(profile: "Profile", method: str, prompts: Sequence[str]) -> list[float]:
+    import numpy as np
+
+    [temperature] = {row.temperature for row in profile.rows}
+    cells = [profile.cells[prompt, temperature, method] for prompt in prompts]
+    rates = [c.output_tokens / c.seconds for c in cells]
+    return [float(np.mean(rates)), *map(float, np.percentile(rates, [5, 95]))]
+
+
+def write(results: Results, out: Path) -> list[Path]:
+    """Write report.md and its figures; return the files."""
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        pictures = [_draw(out, name, results) for name in _figures(results)]
+    except ImportError as error:
+        raise InputError(f"a report needs `pip install 'specadapt[report]'`: {error}") from error
+    text = [
+        "# Speedups by cluster",
+        f"Source: {results.source}. Speedups are over {results.baseline}, harmonic means.",
+        *_tables(results),
+        *(f"![{file.stem}]({file.name})" for file in pictures),
+    ]
+    page = out / "report.md"
+    page.write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    return [page, *pictures]
+
+
+def _tables(results: Results) -> list[str]:
+    """Return Tables I to IV in Markdown, as far as the source has their numbers."""
+    found = results.assigned(results.methods).harmonic_mean
+    rows = [[results.label(n), found[n], *results.overall.get(n, ())] for n in results.methods]
+    names = [results.label(name) for name in results.methods]
+    by_cluster = [
+        [c, *(f"**{v:.2f}**" if v == max(row) else v for v in row)]
+        for c, row in enumerate(results.speedups.tolist())
+    ]
+    over_prompts = ["overall", *INTERVAL]
+    columns = ["routed", "held_out", "over_best_single", *INTERVAL]
+    by_k = [[k, *(row.get(name) for name in columns)] for k, row in results.by_k.items()]
+    titles: dict[str, tuple[Sequence[str], Sequence[Sequence[Any]]]] = {
+        "I. Clusters": (["metric", "value"], [*results.clustering.items()]),
+        "II. Speedup of every method": (["method", "over clusters", *over_prompts], rows),
+        "III. Speedup by cluster, the best in bold": (["cluster", *names], by_cluster),
+        "IV. Speedup by number of clusters": (["clusters", *columns], by_k),
+    }
+    filled = {title: _grid(*of) for title, of in titles.items() if of[1]}
+    return [f"## Table {title}\n\n{grid}" for title, grid in filled.items()]
+
+
+def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table in Markdown; columns that no row fills are left out."""
+    filled = [i for i in range(len(columns)) if any(i < len(r) and r[i] is not None for r in rows)]
+    lines = [[columns[i] for i in filled], ["---"] * len(filled)]
+    lines += [[cell(row[i]) if i < len(row) else "–" for i in filled] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _figures(results: Results) -> "dict[str, Callable[[Axes, Results], None]]":
+    """Return what draws the paper's Figures 1, 2, 6 and 7, if the source has their numbers."""
+    return {
+        **({"figure-1": _rates_by_method} if results.rates else {}),
+        **({"figure-2": _map} if results.plane is not None else {}),
+        "figure-6": _clusters,
+        "figure-7": _chosen,
+    }
+
+
+def _draw(out: Path, name: str, results: Results) -> Path:
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=INCHES, layout="constrained")
+    axes = drawn.subplots()
+    _figures(results)[name](axes, results)
+    if axes.get_legend_handles_labels()[1]:
+        drawn.legend(loc="outside lower center", ncols=3, fontsize=8)
+    drawn.savefig(file := out / f"{name}.png", dpi=150, metadata={"Software": None})
+    return file
+
+
+def _rates_by_method(axes: "Axes", results: Results) -> None:
+    mean, low, high = zip(*results.rates.values(), strict=True)
+    axes.bar([*results.rates], mean)
+    axes.vlines([*results.rates], low, high, color="grey")
+    axes.set(title="Figure 1. Tokens per second, and the 5th to 95th percentile", ylabel="tokens/s")
+
+
+def _map(axes: "Axes", results: Results) -> None:
+    if results.plane is not None:
+        points, labels = results.plane
+        axes.scatter(points[:, 0], points[:, 1], c=labels, s=14, cmap="tab20")
+    axes.set(title="Figure 2. The prompts' vectors on two principal components, by cluster")
+
+
+def _clusters(axes: "Axes", results: Results) -> None:
+    k, m = results.speedups.shape
+    for at, name in enumerate(results.methods):
+        places = [c + 0.8 * ((at + 0.5) / m - 0.5) for c in range(k)]
+        axes.bar(places, results.speedups[:, at], 0.8 / m, label=results.label(name))
+    axes.axhline(1.0, color="grey", linestyle="--", label=results.baseline)
+    title = "Figure 6. Speedup of every method by cluster"
+    axes.set(title=title, xlabel="cluster", ylabel="speedup", xticks=range(k))
+
+
+def _chosen(axes: "Axes", results: Results) -> None:
+    found = results.assigned(results.portfolio)
+    for name in dict.fromkeys(results.assignment):
+        if name is not None:
+            own = [c for c, chosen in enumerate(results.assignment) if chosen == name]
+            column = results.methods.index(name)
+            axes.bar(own, results.speedups[own, column], label=results.label(name))
+    axes.axhline(found.routed, color="grey", linestyle="--", label="routed")
+    single = f"best single method, {results.label(found.best_single)}"
+    axes.axhline(found.best_single_speedup, color="grey", linestyle=":", label=single)
+    title = "Figure 7. The method chosen for each cluster"
+    ticks = range(len(results.assignment))
+    axes.set(title=title, xlabel="cluster", ylabel="speedup", xticks=ticks)

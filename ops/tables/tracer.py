@@ -1,0 +1,224 @@
+"""Accepted draft tokens of several methods at every position of the target's own answers."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from schemas import DecodeRequest, EngineConfig, MethodSpec, SamplingParams
+from workers.batch_schedule import schedule_of
+from workers.bundle import Bundle
+from workers.drafting.names import NOBODY
+from workers.end_tokens import end_tokens
+from workers.stream import Stream
+from workers.torch_engine.drafters.suffix import Suffix
+from workers.torch_engine.engine import load_models
+from workers.torch_engine.models.kv_pool import Lease
+from workers.torch_engine.models.layout import Span
+from workers.torch_engine.parts import Proposal
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.step import step
+from workers.torch_engine.target import Target
+from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.tree import ROOT, Path
+
+DECIDING = ("adaptive",)
+"""Drafters that decide by costs and by earlier acceptance, which tracing does not give them."""
+
+
+@dataclass(slots=True)
+class GivenText:
+    """A prompt with the target's answer.
+
+    states: the target's hidden states of all its tokens, by capture [tokens, hidden]. accepted:
+    the draft tokens accepted at each position, from the answer's second token on.
+    """
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+    states: dict[int, Tensor]
+    accepted: list[int] = field(default_factory=list)
+
+
+Texts = Mapping[int, GivenText]
+"""By sequence id."""
+
+
+class GivenTarget(Target):
+    """Return the states of given texts instead of computing them; drafts are not read."""
+
+    def __init__(self, target: Target, texts: Texts) -> None:
+        super().__init__(target.model, target.pool)
+        self._texts = texts
+
+    def forward(
+        self, proposals: Sequence[Proposal], captures: Collection[int] = ()
+    ) -> TargetOutput:
+        """Return the states of pending tokens, and no logits."""
+        output = TargetOutput(torch.empty(len(proposals), 0), {}, starts={}, pending={})
+        parts: dict[int, list[Tensor]] = {capture: [] for capture in captures}
+        start = 0
+        for proposal in proposals:
+            sequence = proposal.sequence
+            length, end = sequence.lease.length, len(sequence.tokens)
+            output.starts[sequence.id], output.pending[sequence.id] = start, end - length
+            start += end - length
+            for capture, rows in parts.items():
+                rows.append(self._texts[sequence.id].states[capture][length:end])
+        output.hidden = {capture: torch.cat(rows) for capture, rows in parts.items()}
+        return output
+
+    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:  # noqa: ARG002
+        """Count the pending tokens as read."""
+        proposal.sequence.lease.length += output.pending[proposal.sequence.id]
+
+
+class OneByOne:
+    """A verifier that emits the answer's next token alone, so that every position is drafted at.
+
+    It notes how many draft tokens the method's own verifier would accept: at temperature 0 those
+    that the answer goes on with.
+    """
+
+    needs_distribution = False
+    takes_trees = True
+    takes_sampled = True
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:  # noqa: ARG002
+        """Return a path without nodes for each proposal."""
+        paths = []
+        for proposal in proposals:
+            text, at = self._texts[proposal.sequence.id], proposal.sequence.output_tokens
+            if at:
+                text.accepted.append(_accepted(proposal, text.answer[at:]))
+            # drafts without an author do not count as rejected ones
+            proposal.drafter = NOBODY
+            paths.append(Path((), text.answer[at]))
+        return paths
+
+
+def _accepted(proposal: Proposal, answer: Sequence[int]) -> int:
+    """Return how many tokens of the answer a path of the tree holds."""
+    node = ROOT
+    for count, token in enumerate(answer):
+        following = [c for c in proposal.children(node) if proposal.tokens[c] == token]
+        if not following:
+            return count
+        node = following[0]
+    return len(answer)
+
+
+class Tracer:
+    """Decode plainly, then trace methods over the answers: at temperature 0, in this thread, inside
+    a running event loop.
+
+    methods: those to trace, and `plain`, which decodes. max_tokens: of an answer. Raises ValueError
+    for a method that cannot be traced.
+    """
+
+    def __init__(
+        self,
+        methods: Sequence[MethodSpec],
+        plain: str,
+        bundle: Bundle,
+        config: EngineConfig,
+        max_tokens: int,
+    ) -> None:
+        torch.set_num_threads(config.threads)
+        slots = config.max_batch * config.max_context
+        # prompts are read whole: a drafter that is still reading drafts nothing
+        wide = {"kv_slots": slots, "prefill_chunk": slots, "prefix_cache": False}
+        self.models = load_models(
+            [_traceable(spec) for spec in methods], bundle, config.model_copy(update=wide)
+        )
+        self._plain, self._batch, self._max_tokens = plain, config.max_batch, max_tokens
+        self._texts: dict[int, GivenText] = {}
+        self._target = GivenTarget(self.models.target, self._texts)
+        self._plain_verifier = self.models.methods[plain].verifier
+        self._one_by_one = OneByOne(self._texts)
+        self._tokenizer, self._ends = bundle.backend_tokenizer(), end_tokens(bundle)
+        self._captures = frozenset[int]().union(*(d.captures for d in self.models.drafters))
+
+    @torch.inference_mode()
+    async def texts(self, prompts: Sequence[tuple[int, ...]]) -> list[GivenText]:
+        """Answer prompts together; one forward more reads each answer for all drafters."""
+        self.models.methods[self._plain].verifier = self._plain_verifier
+        sequences = [self._sequence(self._plain, prompt) for prompt in prompts]
+        for sequence in sequences:
+            self.models.scheduler.submit(sequence)
+        while any(sequence.finished is None for sequence in sequences):
+            self.models.scheduler.round()
+        answers = [tuple(s.tokens[s.prompt_tokens :]) for s in sequences]
+        return [self.read(*pair) for pair in zip(prompts, answers, strict=True)]
+
+    @torch.inference_mode()
+    def read(self, prompt: tuple[int, ...], answer: tuple[int, ...]) -> GivenText:
+        """Compute the states of a prompt and its answer."""
+        pool, model = self.models.target.pool, self.models.target.model
+        lease = pool.acquire()
+        span = Span(lease, [*prompt, *answer[:-1]], logits_from=len(prompt) + len(answer) - 2)
+        _, states = model.forward(model.lay_out([span], pool), pool, self._captures)
+        pool.release(lease)
+        return GivenText(prompt, answer, states)
+
+    @torch.inference_mode()
+    async def trace(self, method: str, texts: Sequence[GivenText]) -> list[tuple[int, ...]]:
+        """Return the accepted draft tokens [answer tokens - 1] of each text; at most `max_batch`
+        texts."""
+        self.models.methods[method].verifier = self._one_by_one
+        running = []
+        for row, text in enumerate(texts):
+            sequence = self._sequence(method, text.prompt)
+            sequence.admit(Lease(row))
+            self._texts[sequence.id] = GivenText(text.prompt, text.answer, text.states)
+            running.append(sequence)
+        traced = [self._texts[sequence.id].accepted for sequence in running]
+        while running:
+            self.models.past.work()
+            for error in step(running, self._target, self.models.methods):
+                raise error
+            if self.models.guard.failures.counts:
+                raise RuntimeError(f"{method}: its drafter failed: see the log")
+            for sequence in running:
+                if sequence.output_tokens == len(self._texts[sequence.id].answer):
+                    self._forget(sequence)
+            running = [s for s in running if s.id in self._texts]
+        return [tuple(accepted) for accepted in traced]
+
+    def _forget(self, sequence: DecodeSequence) -> None:
+        del self._texts[sequence.id]
+        for drafter in self.models.drafters:
+            drafter.release(sequence)
+        # other methods trace the same answers: a drafter must not know one before it is asked
+        if isinstance(self.models.methods[sequence.method].plan.drafter, Suffix):
+            answer = sequence.tokens[sequence.prompt_tokens :]
+            self.models.past.add(sequence.request.scope, answer)
+
+    def _sequence(self, method: str, prompt: tuple[int, ...]) -> DecodeSequence:
+        request = DecodeRequest(
+            request_id=method,
+            method=method,
+            prompt_token_ids=prompt,
+            scope=method,
+            sampling=SamplingParams(temperature=0.0, max_tokens=self._max_tokens),
+        )
+        stream = Stream(request.request_id)
+        return DecodeSequence(request, stream, tokenizer=self._tokenizer, eos=self._ends)
+
+
+def _traceable(spec: MethodSpec) -> MethodSpec:
+    """Return the method as it drafts for one sequence. Raises ValueError if it cannot be traced."""
+    if spec.engine != "torch":
+        raise ValueError(f"{spec.name}: only methods of the torch engine can be traced")
+    if not spec.lossless:
+        raise ValueError(f"{spec.name}: a plain answer does not tell what a lossy method accepts")
+    if spec.drafter in DECIDING:
+        raise ValueError(f"{spec.name}: it drafts by measured costs; use `bench decode` instead")
+    gamma = schedule_of(spec).gamma(1)
+    return spec.model_copy(
+        update={"stop": "fixed", "settings": {**spec.settings, "stop": {"gamma": gamma}}}
+    )
