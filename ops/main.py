@@ -9,11 +9,8 @@ from ops.bench.decode.command import bench_decode
 from ops.bench.http.command import bench_http
 from ops.bench.routed.command import bench_routed
 from ops.harness.boundary import CommandGroup, show_help
-from ops.load.bench_load import bench_load
 from ops.load.chaos.command import bench_chaos
-from ops.load.learning.command import bench_learning
 from ops.load.loadtest.command import loadtest
-from ops.load.scaling.command import bench_scaling
 from ops.load.soak.command import bench_soak
 from ops.models.bundle.importing import bundle
 from ops.models.train.app import train
@@ -53,7 +50,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Run benchmarks of decoding, routing, load, faults and the service.",
+    help="Run benchmarks of decoding, routing, faults and the service.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -80,9 +77,6 @@ app.command("export-encoder")(export_encoder)
 bench.command("decode")(bench_decode)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
-bench.command("load")(bench_load)
-bench.command("learning")(bench_learning)
-bench.command("scaling")(bench_scaling)
 bench.command("simulated")(bench_simulated)
 bench.command("chaos")(bench_chaos)
 bench.command("soak")(bench_soak)

@@ -55,11 +55,8 @@ ROUTER_SERVES = {
     *("refit", "replica_loads", "scaling", "table", "trials", "wishes"),
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
-LOAD_SHARES = {
-    *("arrivals", "capacity", "client", "experiment", "plots", "policies", "report", "runs"),
-    "served",
-}
-"""What `bench load` is made of; other load experiments import it."""
+LOAD_SHARES = {"arrivals", "capacity", "client", "policies"}
+"""What load tests and simulations share."""
 
 # A sub-room is a folder or file right under its room. One that is named here imports, of its room,
 # itself and what stands behind it.
@@ -124,9 +121,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "ops/load": {
         **dict.fromkeys(LOAD_SHARES, LOAD_SHARES),
         "loadtest": LOAD_SHARES,
-        "learning": LOAD_SHARES,
         "chaos": LOAD_SHARES,
-        "scaling": LOAD_SHARES | {"loadtest"},
         "soak": LOAD_SHARES | {"chaos"},
     },
     "ops/models": {"bundle": set(), "train": set()},
@@ -141,7 +136,7 @@ ASSEMBLERS = {
     "deployments": {"app", "faults", "ingress", "run"},
     "ops": {"main", "__main__"},
     "ops/bench": set(),
-    "ops/load": {"bench_load"},
+    "ops/load": set(),
     "ops/models": set(),
 }
 """The sub-rooms that put their room together and may import all of it."""

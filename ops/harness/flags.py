@@ -126,17 +126,6 @@ Routing = Annotated[
         "--routing", metavar="DIR", help="folder of the routing table  [default: <bundle>/routing]"
     ),
 ]
-Recording = Annotated[
-    Path, typer.Option("--profile", metavar="DIR", help="folder of the profile to replay")
-]
-RecordedMethods = Annotated[
-    str | None,
-    typer.Option(
-        "--methods",
-        metavar="A,B",
-        help="methods to use  [default: all that profile and table have]",
-    ),
-]
 Rate = Annotated[
     float,
     typer.Option("--rate", min=1e-3, metavar="R", help="mean arrival rate, requests per second"),

@@ -1,4 +1,4 @@
-"""The policies that `bench load` compares: who is asked first, second and so on."""
+"""Routing policies: which methods are asked first, second and so on."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

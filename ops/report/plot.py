@@ -12,34 +12,26 @@ def plot(
     figures: Annotated[Path, typer.Argument(metavar="JSON", help="file that --json wrote")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder for the plots")],
 ) -> None:
-    """Draw the figures of `bench load`, `learning`, `scaling` or `soak`, or of `loadtest`, as SVG.
+    """Draw the figures of `bench soak` or of `loadtest` as SVG.
 
-    Example: `specadapt plot load.json --out plots`
+    Example: `specadapt plot loadtest.json --out plots`
     """
     from schemas.json_files import read_json
 
     read = read_json(figures)
     try:
-        from ops.load import plots as load_plots
-        from ops.load.learning import plots as learning_plots
         from ops.load.loadtest import plots as loadtest_plots
-        from ops.load.scaling import plots as scaling_plots
         from ops.load.soak import plots as soak_plots
     except ImportError as error:
         raise InputError(f"plots need `pip install 'specadapt[plots]'`: {error}") from error
     kinds = {
-        "loads": load_plots.draw,
-        "scenarios": learning_plots.draw,
         "idle": soak_plots.draw,
         "timeline": loadtest_plots.draw,
-        "policies": scaling_plots.draw,
     }
     known = read.keys() if isinstance(read, dict) else ()
     draw = next((draw for key, draw in kinds.items() if key in known), None)
     if draw is None:
-        raise InputError(
-            f"{figures}: not written by bench load, learning, scaling, soak or loadtest"
-        )
+        raise InputError(f"{figures}: not written by bench soak or loadtest")
     try:
         drawn = list(draw(read, out, figures.stem))
     except (AttributeError, LookupError, TypeError, ValueError) as error:

@@ -8,14 +8,14 @@ import pytest
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        (None, "not written by bench load"),
-        (3, "not written by bench load"),
-        ("loads", "not written by bench load"),
-        (["loads"], "not written by bench load"),
-        ({"answers": 1}, "not written by bench load"),
+        (None, "not written by bench soak"),
+        (3, "not written by bench soak"),
+        ("timeline", "not written by bench soak"),
+        (["timeline"], "not written by bench soak"),
+        ({"answers": 1}, "not written by bench soak"),
         *(
             ({kind: wrong}, "written by another version")
-            for kind in ("loads", "scenarios", "idle", "timeline", "policies")
+            for kind in ("idle", "timeline")
             for wrong in (3, [3], {"a": 3}, [{"due": 1}])
         ),
     ],

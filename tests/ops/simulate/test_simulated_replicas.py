@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ops.load import runs
 from ops.load.arrivals import poisson
 from ops.load.policies import Question, only
 from ops.simulate.outcomes import CUT, REFUSED
@@ -18,6 +17,7 @@ from ops.simulate.workload import Path, Workload
 from router.prompt import Features
 from schemas import EngineConfig
 from tests import recordings
+from tests.ops.simulate.replayed_service import Site, replayed
 from tests.ops.simulate.worlds import (
     METHODS,
     PREFILL,
@@ -82,8 +82,8 @@ class Recorded:
 
 
 def replayed_and_simulated(folder, tokenizer, lengths, arrivals, replicas):
-    """Outcomes of the replay engines, step by step, and of the simulation. lengths: of the answer
-    to each prompt the tokens by step; odd prompts are ngram's."""
+    """Statistics of the replay engines, step by step, and the simulation's outcomes. lengths: of
+    the answer to each prompt the tokens by step; odd prompts are ngram's."""
     answers = {
         f"{METHODS[i % 2]}/{i}": [tuple(range(1, n + 1)) for n in steps]
         for i, steps in enumerate(lengths)
@@ -98,14 +98,14 @@ def replayed_and_simulated(folder, tokenizer, lengths, arrivals, replicas):
         for i, steps in enumerate(lengths)
     )
     policy = by_prompt(lambda question: METHODS[questions.index(question) % 2])
-    site = runs.Site(recording, tokenizer, engine, tuple(layout))
-    replayed = runs.simulate(site, policy, runs.Load(questions, arrivals))
+    site = Site(recording, tokenizer, engine, tuple(layout))
+    stats = replayed(site, policy, questions, arrivals)
     paths = tuple(((Path(sum(s), len(s) - 1, 1.0),),) * 2 for s in lengths)
     weights = np.full(len(lengths), 1.0 / len(lengths))
     world = world_of(
         Workload(tuple("x" * 40), questions, weights, paths), rows=3, costs=Recorded(), chunk=16
     )
-    return replayed, run(world, layout, policy, arrivals, np.arange(len(lengths)))
+    return stats, run(world, layout, policy, arrivals, np.arange(len(lengths)))
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_stretches_of_steps_agree_with_single_ones(tmp_path, tiny_bundle, replic
     for steps in lengths:
         steps[0] = 1
     arrivals = np.sort(rng.uniform(0.0, 4.0, len(lengths)))
-    replayed, found = replayed_and_simulated(
+    stats, found = replayed_and_simulated(
         tmp_path / "profile", tiny_bundle.backend_tokenizer(), lengths, arrivals, replicas
     )
-    assert max(o.seconds for o in replayed) > 3.0 * min(o.seconds for o in replayed)
-    assert found.tokens.tolist() == [o.output_tokens for o in replayed]
-    seconds = [o.seconds for o in replayed]
+    seconds = [one.total_seconds for one in stats]
+    assert max(seconds) > 3.0 * min(seconds)
+    assert found.tokens.tolist() == [one.output_tokens for one in stats]
     assert found.last - found.arrived == pytest.approx(seconds, rel=apart)
-    first = [o.first_token_seconds for o in replayed]
+    first = [one.first_token_seconds for one in stats]
     assert found.first - found.arrived == pytest.approx(first, rel=2 * apart)
 
 
