@@ -9,9 +9,7 @@ from ops.bench.decode.command import bench_decode
 from ops.bench.http.command import bench_http
 from ops.bench.routed.command import bench_routed
 from ops.harness.boundary import CommandGroup, show_help
-from ops.load.chaos.command import bench_chaos
 from ops.load.loadtest.command import loadtest
-from ops.load.soak.command import bench_soak
 from ops.models.bundle.importing import bundle
 from ops.models.train.app import train
 from ops.operate.chat import chat
@@ -50,7 +48,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Run benchmarks of decoding, routing, faults and the service.",
+    help="Run benchmarks of decoding, routing and the service.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -78,8 +76,6 @@ bench.command("decode")(bench_decode)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
 bench.command("simulated")(bench_simulated)
-bench.command("chaos")(bench_chaos)
-bench.command("soak")(bench_soak)
 bench.command("bounds")(bench_bounds)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")

@@ -121,8 +121,6 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "ops/load": {
         **dict.fromkeys(LOAD_SHARES, LOAD_SHARES),
         "loadtest": LOAD_SHARES,
-        "chaos": LOAD_SHARES,
-        "soak": LOAD_SHARES | {"chaos"},
     },
     "ops/models": {"bundle": set(), "train": set()},
 }

@@ -45,9 +45,6 @@ Bundle = Annotated[
         help="folder of the model family  [default: the configuration's, bundles/smollm2]",
     ),
 ]
-SmallBundle = Annotated[
-    Path, typer.Option("--bundle", metavar="DIR", help="folder of the model family")
-]
 Methods = Annotated[
     str | None,
     typer.Option(
@@ -205,5 +202,3 @@ LatencySlo = Annotated[
 ]
 
 DEFAULT_MAX_TOKENS = 128
-# What breaks and outlasts services is about processes, so that the small family does.
-SMALL_BUNDLE = Path("bundles/demo")

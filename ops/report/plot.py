@@ -1,4 +1,4 @@
-"""`specadapt plot`: figures of the benchmarks that have plots as SVG."""
+"""`specadapt plot`: the figures of a load test as SVG."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ def plot(
     figures: Annotated[Path, typer.Argument(metavar="JSON", help="file that --json wrote")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder for the plots")],
 ) -> None:
-    """Draw the figures of `bench soak` or of `loadtest` as SVG.
+    """Draw the figures of `loadtest` as SVG.
 
     Example: `specadapt plot loadtest.json --out plots`
     """
@@ -20,18 +20,11 @@ def plot(
 
     read = read_json(figures)
     try:
-        from ops.load.loadtest import plots as loadtest_plots
-        from ops.load.soak import plots as soak_plots
+        from ops.load.loadtest.plots import draw
     except ImportError as error:
         raise InputError(f"plots need `pip install 'specadapt[plots]'`: {error}") from error
-    kinds = {
-        "idle": soak_plots.draw,
-        "timeline": loadtest_plots.draw,
-    }
-    known = read.keys() if isinstance(read, dict) else ()
-    draw = next((draw for key, draw in kinds.items() if key in known), None)
-    if draw is None:
-        raise InputError(f"{figures}: not written by bench soak or loadtest")
+    if not (isinstance(read, dict) and "timeline" in read):
+        raise InputError(f"{figures}: not written by loadtest")
     try:
         drawn = list(draw(read, out, figures.stem))
     except (AttributeError, LookupError, TypeError, ValueError) as error:

@@ -3,10 +3,11 @@
 from itertools import cycle
 
 import pytest
+from ray import serve
 from replayed import KINDS, replay_config
-from running_service import HTTP, START_SECONDS, until
+from running_service import CALL_SECONDS, HTTP, START_SECONDS, until
 
-from ops.harness.own_service import OwnService
+from deployments.run import APPLICATION
 from router.fit.profile import Profile
 
 pytestmark = pytest.mark.slow
@@ -39,9 +40,13 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
 @pytest.fixture
 def set_factor(service):
     """Make a method's replicas so many times slower, until the test ends."""
-    own = OwnService(service.config, service.url)
-    yield own.set_factor
-    own.set_factor(FIRST, 1.0)
+
+    def set_factor(method, factor):
+        handle = serve.get_deployment_handle(method, APPLICATION)
+        handle.broadcast("set_replay_factor", method, factor).results(timeout_s=CALL_SECONDS)
+
+    yield set_factor
+    set_factor(FIRST, 1.0)
 
 
 def ask(service, text, **fields):

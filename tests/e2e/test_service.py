@@ -10,11 +10,9 @@ import socket
 import httpx
 import pytest
 import ray
+from killer_grammars import killer
+from ray._private import state as ray_state
 from running_service import HTTP, until
-
-from deployments.actors import FEEDBACK, LOADS
-from ops.harness.processes import processes
-from ops.load.chaos.faults import killer
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
 
@@ -66,11 +64,12 @@ def test_fields_reach_the_replicas_and_their_figures_come_back(service):
 
 def serving():
     """The processes that answer. Actors of an earlier service may end at any time."""
-    return {(p.role, p.pid) for p in processes() if p.role not in (FEEDBACK, LOADS)}
+    actors = [a for a in ray_state.actors().values() if a["State"] == "ALIVE"]
+    return {(a["Name"], a["Pid"]) for a in actors if a["Name"].startswith("SERVE_")}
 
 
 def test_killer_grammars_are_refused_and_end_nobody(service):
-    """Each kind of the chaos benchmark's, all at once, against the real ingress and replicas."""
+    """Each kind of them, all at once, against the real ingress and replicas."""
     before = serving()
     grammars = [killer(number) for number in range(10)]
     with concurrent.futures.ThreadPoolExecutor(len(grammars)) as clients:

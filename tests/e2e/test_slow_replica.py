@@ -15,6 +15,7 @@ import httpx
 import pytest
 import yaml
 from nodes import ENVIRONMENT, GCS_PORT, HEAD, can_make_nodes, cluster
+from open_loop import Request, client, under_load
 from replayed import KINDS, TOKENS, replay_config
 from running_service import CALL_SECONDS, HTTP, START_SECONDS, until
 
@@ -22,7 +23,6 @@ from deployments.actors import LOADS
 from deployments.run import APPLICATION
 from ops.harness.prompts import Prompt
 from ops.load.arrivals import poisson
-from ops.load.chaos.clients import Request, client, under_load
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000
