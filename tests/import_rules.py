@@ -125,13 +125,13 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "ops/models": {"bundle": set(), "train": set()},
 }
 ASSEMBLERS = {
-    "workers": {"faults", "loader"},
+    "workers": {"loader"},
     "workers/torch_engine": {
         *("engine", "logprobs", "method", "processed_logits", "rehearsal", "rows", "scheduler"),
         *("step", "stopwatch", "target", "tracing"),
     },
     "router": {"fit"},
-    "deployments": {"app", "faults", "ingress", "run"},
+    "deployments": {"app", "ingress", "run"},
     "ops": {"main", "__main__"},
     "ops/bench": set(),
     "ops/load": set(),

@@ -5,7 +5,6 @@ import concurrent.futures
 import json
 import os
 import signal
-import socket
 
 import httpx
 import pytest
@@ -113,29 +112,6 @@ def test_head_has_no_body(service):
         response = httpx.head(f"{service.url}{path}")
         assert (response.status_code, response.content) == (200, b"")
         assert int(response.headers["content-length"]) > 0
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_away_frees_the_replica(service, stream):
-    """Long before the end of the answer, which takes minutes."""
-    service.method("naive", "set_extra_target_forwards", "naive", 1000)
-    body = {
-        "model": "tiny:naive",
-        "messages": HELLO,
-        "max_tokens": 450,
-        "ignore_eos": True,
-        "stream": stream,
-    }
-    content = json.dumps(body).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
-    try:
-        with socket.create_connection(("127.0.0.1", service.config.http.port)) as connection:
-            connection.sendall(head.encode() + b"\r\n" + content)
-            until(lambda: service.load("naive")["running"] == 1)
-        until(lambda: service.load("naive")["running"] == 0)
-        assert service.load("naive")["outstanding_tokens"] == 0
-    finally:
-        service.method("naive", "set_extra_target_forwards", "naive", 0)
 
 
 async def test_sixty_four_streams_at_once(service):
