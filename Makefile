@@ -21,7 +21,7 @@ RULE_TESTS := tests/test_import_rules.py tests/test_house_rules.py
 # Without compiled files every process that a test or a service starts would compile our sources.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots chaos soak check audit clean
+.PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots check audit clean
 
 install: $(VENV)/.encoder $(VENV)/.smollm2
 
@@ -46,12 +46,6 @@ test-vllm: $(VENV)/.test install-vllm
 screenshots: $(VENV)/.browser install
 	@tests/browser/install-chromium
 	$(BIN)/python tests/browser/take_screenshots.py docs/results/page $(ARGS)
-
-soak: install
-	$(BIN)/specadapt bench soak $(ARGS)
-
-chaos: install
-	$(BIN)/specadapt bench chaos $(ARGS)
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -70,15 +70,6 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     return versioned(_ingress_deployment(config), version).bind(config, checked(config), *shown)
 
 
-def _classes(config: AppConfig) -> tuple[type[Ingress], type[MethodReplica]]:
-    """Return the classes to deploy; only a service with faults switched on loads theirs."""
-    if not config.faults:
-        return Ingress, MethodReplica
-    from deployments.faults import FaultyIngress, FaultyReplica
-
-    return FaultyIngress, FaultyReplica
-
-
 def deployment_names(config: AppConfig) -> tuple[str, ...]:
     """Return the names of the application's deployments, as Ray Serve's `deployments` may override
     them."""
@@ -140,10 +131,9 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
     """Return the deployment of an engine's methods, bound to its arguments."""
     name = SHARED if config.layout == "shared" else specs[0].name
     resources = resources_of(specs[0].name, config)
-    _, replica = _classes(config)
     names = tuple(spec.name for spec in specs)
     read = read_by_method(config, names)
-    deployment = cast(serve.Deployment, serve.deployment(replica)).options(
+    deployment = cast(serve.Deployment, serve.deployment(MethodReplica)).options(
         name=name,
         **_lines(resources, config.engine),
         request_router_config={"request_router_class": REPLICA_CHOICE},
@@ -182,8 +172,7 @@ def _lines(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
 def _ingress_deployment(config: AppConfig) -> serve.Deployment:
     http = config.http
     slots = http.ingress_max_ongoing_requests + http.ingress_max_queued_requests
-    ingress, _ = _classes(config)
-    return cast(serve.Deployment, serve.deployment(ingress)).options(
+    return cast(serve.Deployment, serve.deployment(Ingress)).options(
         name=INGRESS,
         num_replicas=http.ingress_replicas,
         **apart(http.ingress_max_replicas_per_node),

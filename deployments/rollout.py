@@ -45,7 +45,6 @@ def read_by_method(config: AppConfig, methods: Collection[str]) -> AppConfig:
         engine=config.engine,
         router=RouterConfig(routing=config.router.routing, encoder=config.router.encoder),
         feedback=FeedbackConfig(**kept),
-        faults=config.faults,
     )
 
 
@@ -73,7 +72,7 @@ def read_by_ingress(config: AppConfig) -> AppConfig:
         for method in config.methods
     ]
     shared = MethodDeployment(name="shared", **({} if config.shared.min_replicas else idle))
-    update = {"http": http, "methods": tuple(methods), "shared": shared, "faults": config.faults}
+    update = {"http": http, "methods": tuple(methods), "shared": shared}
     return read_by_learning(config).model_copy(update=update)
 
 

@@ -9,12 +9,7 @@ from ops.bench.decode.command import bench_decode
 from ops.bench.http.command import bench_http
 from ops.bench.routed.command import bench_routed
 from ops.harness.boundary import CommandGroup, show_help
-from ops.load.bench_load import bench_load
-from ops.load.chaos.command import bench_chaos
-from ops.load.learning.command import bench_learning
 from ops.load.loadtest.command import loadtest
-from ops.load.scaling.command import bench_scaling
-from ops.load.soak.command import bench_soak
 from ops.models.bundle.importing import bundle
 from ops.models.train.app import train
 from ops.operate.chat import chat
@@ -29,10 +24,6 @@ from ops.operate.routing import routing
 from ops.operate.serve import serve
 from ops.operate.vllm_server import vllm
 from ops.report import report
-from ops.simulate.calibrate import calibrate
-from ops.simulate.check import bench_simulated
-from ops.simulate.plan import plan
-from ops.simulate.simulate import simulate
 from ops.tables.evaluate import evaluate
 from ops.tables.export_encoder import export_encoder
 from ops.tables.fit import fit
@@ -50,7 +41,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 bench = typer.Typer(
-    help="Run benchmarks of decoding, routing, load, faults and the service.",
+    help="Run benchmarks of decoding, routing and the service.",
     callback=show_help,
     invoke_without_command=True,
 )
@@ -65,9 +56,6 @@ for noun in (
     serve,
     chat,
     loadtest,
-    simulate,
-    calibrate,
-    plan,
     report,
 ):
     app.command()(noun)
@@ -75,12 +63,6 @@ app.command("export-encoder", hidden=True)(export_encoder)
 bench.command("decode")(bench_decode)
 bench.command("http")(bench_http)
 bench.command("routed")(bench_routed)
-bench.command("load")(bench_load)
-bench.command("learning")(bench_learning)
-bench.command("scaling")(bench_scaling)
-bench.command("simulated")(bench_simulated)
-bench.command("chaos")(bench_chaos)
-bench.command("soak")(bench_soak)
 app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")
 app.add_typer(bundle, name="bundle")

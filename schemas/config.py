@@ -259,10 +259,6 @@ class AppConfig(Settings):
     router: RouterConfig = RouterConfig()
     feedback: FeedbackConfig = FeedbackConfig()
     http: HttpConfig = HttpConfig()
-    faults: bool = Field(
-        default=False,
-        description="let experiments slow down and break replicas; for tests only",
-    )
 
     @model_validator(mode="after")
     def _names(self) -> Self:

@@ -55,11 +55,6 @@ ROUTER_SERVES = {
     *("refit", "replica_loads", "scaling", "table", "trials", "wishes"),
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
-LOAD_SHARES = {
-    *("arrivals", "capacity", "client", "experiment", "policies", "report", "runs"),
-    "served",
-}
-"""What `bench load` is made of; other load experiments import it."""
 
 # A sub-room is a folder or file right under its room. One that is named here imports, of its room,
 # itself and what stands behind it.
@@ -113,7 +108,6 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "tables": {"harness", "bench"},
         "models": {"harness"},
         "operate": {"harness", "tables"},
-        "simulate": {"harness", "load", "tables"},
         "report": {"harness"},
     },
     "ops/bench": {
@@ -122,26 +116,22 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "routed": {"stats", "http"},
     },
     "ops/load": {
-        **dict.fromkeys(LOAD_SHARES, LOAD_SHARES),
-        "loadtest": LOAD_SHARES,
-        "learning": LOAD_SHARES,
-        "chaos": LOAD_SHARES,
-        "scaling": LOAD_SHARES | {"loadtest"},
-        "soak": LOAD_SHARES | {"chaos"},
+        **{name: set() for name in ("arrivals", "client")},
+        "loadtest": {"arrivals", "client"},
     },
     "ops/models": {"bundle": set(), "train": set()},
 }
 ASSEMBLERS = {
-    "workers": {"faults", "loader"},
+    "workers": {"loader"},
     "workers/torch_engine": {
         *("engine", "logprobs", "method", "processed_logits", "rehearsal", "rows", "scheduler"),
         *("step", "stopwatch", "target"),
     },
     "router": {"fit"},
-    "deployments": {"app", "faults", "ingress", "run"},
+    "deployments": {"app", "ingress", "run"},
     "ops": {"main", "__main__"},
     "ops/bench": set(),
-    "ops/load": {"bench_load"},
+    "ops/load": set(),
     "ops/models": set(),
 }
 """The sub-rooms that put their room together and may import all of it."""

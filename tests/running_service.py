@@ -1,8 +1,11 @@
 """A running application, as the end-to-end tests look at it."""
 
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +40,38 @@ def until(condition: Callable[[], Any], seconds: float = CALL_SECONDS) -> Any:
             return value
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.05)
+
+
+def pids(method: str) -> list[int]:
+    """Return the processes of a method's replicas."""
+    handle = serve.get_deployment_handle(method, APPLICATION)
+    placements = handle.broadcast("placement").results(timeout_s=CALL_SECONDS)
+    return [placement["pid"] for placement in placements]
+
+
+@contextmanager
+def throttled(processes: Sequence[int], share: float, period: float = 0.3) -> Iterator[None]:
+    """Let processes run for `share` of every `period` seconds only, until the block ends."""
+    over = threading.Event()
+
+    def send(number: int) -> None:
+        for pid in processes:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def throttle() -> None:
+        while not over.wait(share * period):
+            send(signal.SIGSTOP)
+            over.wait((1.0 - share) * period)
+            send(signal.SIGCONT)
+
+    thread = threading.Thread(target=throttle, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @dataclass
@@ -109,15 +144,10 @@ class Service:
         return (line for line in lines if line.startswith("data: "))
 
 
-def with_faults(config: AppConfig) -> AppConfig:
-    """Return the configuration of a service that takes faults, as all of these do."""
-    return config.model_copy(update={"faults": True})
-
-
 def deployed(config: AppConfig) -> Service:
     """The service on `config`'s port, once every method that is to have a replica has one."""
     serve.start(http_options={"host": "127.0.0.1", "port": config.http.port})
-    serve.run(build(with_faults(config)), name=APPLICATION)
+    serve.run(build(config), name=APPLICATION)
     service = Service(config, f"http://127.0.0.1:{config.http.port}")
 
     expected = {method.name for method in config.methods if method.min_replicas}

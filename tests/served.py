@@ -1,14 +1,10 @@
 """A configuration that serves a tiny bundle: routing table and encoder included."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
 from router.fit.encoder_export import export_encoder
@@ -119,19 +115,3 @@ def configured(body: dict[str, Any], settings: Mapping[str, Any]) -> AppConfig:
         known = body.get(section)
         body[section] = {**known, **values} if isinstance(known, dict) else values
     return AppConfig.model_validate(body)
-
-
-def bench_figures(name: str, config: AppConfig, bundle: Bundle, scratch: Path, *flags: Any) -> Any:
-    """The figures of `bench <name>` as a command of its own, on a service of the configuration."""
-    file = scratch / "config.yaml"
-    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    command = [sys.executable, "-m", "ops", "bench", name, "--json", "-", "--config", file]
-    done = subprocess.run(
-        [str(part) for part in (*command, "--bundle", bundle.path, *flags)],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)

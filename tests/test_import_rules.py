@@ -87,7 +87,7 @@ def write(root: Path, sources: dict[str, str]) -> None:
             "from workers.torch_engine.scheduler import Scheduler",
             "workers.torch_engine.scheduler.Scheduler",
         ),
-        ("ops/harness/a.py", "from ops.load.runs import run", "ops.load.runs.run"),
+        ("ops/harness/a.py", "from ops.load.client import run", "ops.load.client.run"),
     ],
 )
 def test_a_violation_is_caught(tmp_path, file, source, expected):

@@ -45,9 +45,6 @@ Bundle = Annotated[
         help="folder of the model family  [default: the configuration's, bundles/smollm2]",
     ),
 ]
-SmallBundle = Annotated[
-    Path, typer.Option("--bundle", metavar="DIR", help="folder of the model family")
-]
 Methods = Annotated[
     str | None,
     typer.Option(
@@ -124,17 +121,6 @@ Routing = Annotated[
     Path | None,
     typer.Option(
         "--routing", metavar="DIR", help="folder of the routing table  [default: <bundle>/routing]"
-    ),
-]
-Recording = Annotated[
-    Path, typer.Option("--profile", metavar="DIR", help="folder of the profile to replay")
-]
-RecordedMethods = Annotated[
-    str | None,
-    typer.Option(
-        "--methods",
-        metavar="A,B",
-        help="methods to use  [default: all that profile and table have]",
     ),
 ]
 Rate = Annotated[
@@ -216,5 +202,3 @@ LatencySlo = Annotated[
 ]
 
 DEFAULT_MAX_TOKENS = 128
-# What breaks and outlasts services is about processes, so that the small family does.
-SMALL_BUNDLE = Path("bundles/demo")

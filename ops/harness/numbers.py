@@ -18,8 +18,3 @@ def numbers(text: str, flag: str, wanted: str, fits: Callable[[float], bool]) ->
     if not found or not all(map(fits, found)):
         raise InputError(f"{flag}: {wanted}, separated by commas, not {text!r}")
     return list(dict.fromkeys(found))
-
-
-def load_shares(text: str) -> list[float]:
-    """Parse `--shares`. Raises InputError."""
-    return numbers(text, "--shares", "numbers above 0", lambda one: 0.0 < one < float("inf"))

@@ -32,45 +32,24 @@ def trace(file: Path, count: int) -> Floats:
     Prompts and lengths of the trace are not used. Raises InputError naming the line.
     """
     times: list[float] = []
-    for time in _recorded(file, "--arrivals"):
+    for time in _recorded(file):
         times.append(time)
         if len(times) == count:
             break
     if len(times) < count:
-        raise InputError(f"--arrivals: {file} has {len(times)} arrivals, --requests asks for more")
+        raise InputError(f"--trace: {file} has {len(times)} arrivals, --requests asks for more")
     arrivals = np.sort(np.asarray(times))
     span = arrivals[-1] - arrivals[0]
     if span <= 0.0:
-        raise InputError(f"--arrivals: the first {count} arrivals of {file} are at the same time")
+        raise InputError(f"--trace: the first {count} arrivals of {file} are at the same time")
     stretched: Floats = (arrivals - arrivals[0]) * ((count - 1) / span)
     return stretched
 
 
-def excerpt(file: Path, count: int, seconds: float, speed: float | None, seed: int) -> Floats:
-    """Draw `count` arrivals from a trace's first `seconds` x `speed`, played `speed` times faster.
-
-    speed: None to fit the whole trace into `seconds`. The drawn arrivals keep the trace's bursts
-    and lulls. Reads the same files as `trace`. Raises InputError.
-    """
-    times = np.sort(np.fromiter(_recorded(file, "--trace"), float))
-    if len(times) < 2 or times[0] == times[-1]:
-        raise InputError(f"--trace: {file} has no two arrivals at different times")
-    times -= times[0]
-    times /= times[-1] / seconds if speed is None else speed
-    times = times[times <= seconds]
-    if len(times) < count:
-        raise InputError(
-            f"--trace: {file} has {len(times)} arrivals in that time, and {count} are wanted: "
-            "lower --demand or --minutes, or raise --speed"
-        )
-    kept: Floats = np.sort(np.random.default_rng((seed, 6)).choice(times, count, replace=False))
-    return kept
-
-
-def _recorded(file: Path, flag: str) -> Iterator[float]:
+def _recorded(file: Path) -> Iterator[float]:
     """Yield the seconds of all arrivals in the file's order."""
     if file.suffix not in _READERS:
-        raise InputError(f"{flag}: {file} is neither .csv nor .jsonl")
+        raise InputError(f"--trace: {file} is neither .csv nor .jsonl")
     return _READERS[file.suffix](file)
 
 

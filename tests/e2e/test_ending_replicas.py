@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 import psutil
 import pytest
 from ray import serve
-from running_service import START_SECONDS, until
+from running_service import START_SECONDS, pids, throttled, until
 from served import METHODS, service_config
 
 from deployments.run import APPLICATION
@@ -49,13 +49,11 @@ def test_an_ill_replica_leaves_its_gpu_to_the_next_at_once(service):
 
 
 def test_an_answer_outlives_the_end_of_its_service(service):
-    slow, fields = 200, {"logprobs": True, "max_tokens": 400}
-    service.method("naive", "set_extra_target_forwards", "naive", slow)
-    forward = service.step_seconds("tiny:naive") / slow
+    fields = {"logprobs": True, "max_tokens": 400}
     # four times as long as has to be outlived, on this machine
-    step = 4.0 * RAY_SECONDS / fields["max_tokens"]
-    service.method("naive", "set_extra_target_forwards", "naive", int(step / forward))
+    share = service.step_seconds("tiny:naive") * fields["max_tokens"] / (4.0 * RAY_SECONDS)
     with ExitStack() as stack:
+        stack.enter_context(throttled(pids("naive"), min(share, 1.0), period=1.0))
         lines = service.stream(stack, "tiny:naive", **fields)
         next(lines)
         serve.delete(APPLICATION, _blocking=False)

@@ -16,7 +16,7 @@ PINNED = ("draft_verify", "ngram")
 
 GPUS = 4
 SLOW = 20.0
-"""A busy method takes so many seconds for every recorded one."""
+"""Seconds of an answer for every recorded one, so that four clients are work for two replicas."""
 
 
 def test_each_method_has_a_device_of_its_own(service):
@@ -56,6 +56,7 @@ def replayed(deploy, port, tiny_bundle, tmp_path_factory):
     }
     settings = {
         "methods": [{"name": name} | resources for name in METHODS],
+        "engine": {"replay_slowdown": SLOW},
         "http": {"port": port},
     }
     folder = tmp_path_factory.mktemp("gpus")
@@ -86,21 +87,15 @@ def ask(service, model):
     return service.chat(KINDS["code"].format(2), model=model, max_tokens=25, temperature=0)
 
 
-def set_factor(method, factor):
-    handle = serve.get_deployment_handle(method, APPLICATION)
-    handle.broadcast("set_replay_factor", method, factor).results(timeout_s=CALL_SECONDS)
-
-
 @contextmanager
 def busy(service, method):
-    """Four clients ask for nothing but this method, whose answers take long, meanwhile."""
+    """Four clients ask for nothing but this method, meanwhile."""
     stop = threading.Event()
 
     def forever():
         while not stop.is_set():
             ask(service, f"tiny:{method}")
 
-    set_factor(method, SLOW)
     clients = [threading.Thread(target=forever, daemon=True) for _ in range(4)]
     for client in clients:
         client.start()
@@ -108,7 +103,6 @@ def busy(service, method):
         yield
     finally:
         stop.set()
-        set_factor(method, 1.0)
         for client in clients:
             client.join(CALL_SECONDS)
 

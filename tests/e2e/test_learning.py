@@ -4,10 +4,7 @@ from itertools import cycle
 
 import pytest
 from replayed import KINDS, replay_config
-from running_service import HTTP, START_SECONDS, until
-
-from ops.harness.own_service import OwnService
-from router.fit.profile import Profile
+from running_service import HTTP, START_SECONDS, pids, throttled, until
 
 pytestmark = pytest.mark.slow
 
@@ -36,14 +33,6 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
     return made
 
 
-@pytest.fixture
-def set_factor(service):
-    """Make a method's replicas so many times slower, until the test ends."""
-    own = OwnService(service.config, service.url)
-    yield own.set_factor
-    own.set_factor(FIRST, 1.0)
-
-
 def ask(service, text, **fields):
     answer = service.chat(text, max_tokens=25, temperature=0, **fields)
     assert answer.is_success, answer.text
@@ -69,18 +58,9 @@ def test_a_replay_says_so_and_refuses_what_was_not_recorded(service):
     assert "no recorded answer" in refused.json()["error"]["message"]
 
 
-def test_a_method_is_made_slower_on_all_of_its_replicas(service, set_factor):
-    rows = Profile.load(service.config.engine.replay).rows
-    recorded = min(row.decode_seconds for row in rows if row.method == FIRST)
-    set_factor(FIRST, 5.0)
-    answers = [ask(service, KINDS["code"].format(2), model=f"tiny:{FIRST}") for _ in range(6)]
-    took = [a.json()["usage"]["speculative"]["decode_seconds"] for a in answers]
-    assert min(took) > 0.99 * 5.0 * 2.0 * recorded
-
-
-def test_traffic_leaves_a_method_that_is_slower_and_comes_back(service, set_factor):
+def test_traffic_leaves_a_method_that_is_slower_and_comes_back(service):
+    replicas = until(lambda: len(found := pids(FIRST)) == 2 and found)
     until(lambda: share(service, FIRST) > 0.7, seconds=START_SECONDS)
-    set_factor(FIRST, 3.0)
-    until(lambda: share(service, FIRST) < 0.4, seconds=START_SECONDS)
-    set_factor(FIRST, 1.0)
+    with throttled(replicas, 0.2):
+        until(lambda: share(service, FIRST) < 0.4, seconds=START_SECONDS)
     until(lambda: share(service, FIRST) > 0.7, seconds=START_SECONDS)

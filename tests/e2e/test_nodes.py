@@ -13,12 +13,12 @@ import httpx
 import pytest
 import yaml
 from nodes import ENVIRONMENT, GCS_PORT, HEAD, Node, can_make_nodes, cluster
+from open_loop import Request, client, under_load
 from running_service import HTTP, START_SECONDS, until
 from served import service_config
 
 from ops.harness.prompts import Prompt
 from ops.load.arrivals import poisson
-from ops.load.chaos.clients import Request, client, under_load
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000

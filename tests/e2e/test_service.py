@@ -5,16 +5,13 @@ import concurrent.futures
 import json
 import os
 import signal
-import socket
 
 import httpx
 import pytest
 import ray
+from killer_grammars import killer
+from ray._private import state as ray_state
 from running_service import HTTP, until
-
-from deployments.actors import FEEDBACK, LOADS
-from ops.harness.processes import processes
-from ops.load.chaos.faults import killer
 
 HELLO = [{"role": "user", "content": "Write a Python function"}]
 
@@ -66,11 +63,12 @@ def test_fields_reach_the_replicas_and_their_figures_come_back(service):
 
 def serving():
     """The processes that answer. Actors of an earlier service may end at any time."""
-    return {(p.role, p.pid) for p in processes() if p.role not in (FEEDBACK, LOADS)}
+    actors = [a for a in ray_state.actors().values() if a["State"] == "ALIVE"]
+    return {(a["Name"], a["Pid"]) for a in actors if a["Name"].startswith("SERVE_")}
 
 
 def test_killer_grammars_are_refused_and_end_nobody(service):
-    """Each kind of the chaos benchmark's, all at once, against the real ingress and replicas."""
+    """Each kind of them, all at once, against the real ingress and replicas."""
     before = serving()
     grammars = [killer(number) for number in range(10)]
     with concurrent.futures.ThreadPoolExecutor(len(grammars)) as clients:
@@ -114,29 +112,6 @@ def test_head_has_no_body(service):
         response = httpx.head(f"{service.url}{path}")
         assert (response.status_code, response.content) == (200, b"")
         assert int(response.headers["content-length"]) > 0
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_away_frees_the_replica(service, stream):
-    """Long before the end of the answer, which takes minutes."""
-    service.method("naive", "set_extra_target_forwards", "naive", 1000)
-    body = {
-        "model": "tiny:naive",
-        "messages": HELLO,
-        "max_tokens": 450,
-        "ignore_eos": True,
-        "stream": stream,
-    }
-    content = json.dumps(body).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
-    try:
-        with socket.create_connection(("127.0.0.1", service.config.http.port)) as connection:
-            connection.sendall(head.encode() + b"\r\n" + content)
-            until(lambda: service.load("naive")["running"] == 1)
-        until(lambda: service.load("naive")["running"] == 0)
-        assert service.load("naive")["outstanding_tokens"] == 0
-    finally:
-        service.method("naive", "set_extra_target_forwards", "naive", 0)
 
 
 async def test_sixty_four_streams_at_once(service):

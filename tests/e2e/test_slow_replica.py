@@ -15,14 +15,14 @@ import httpx
 import pytest
 import yaml
 from nodes import ENVIRONMENT, GCS_PORT, HEAD, can_make_nodes, cluster
+from open_loop import Request, client, under_load
 from replayed import KINDS, TOKENS, replay_config
-from running_service import CALL_SECONDS, HTTP, START_SECONDS, until
+from running_service import CALL_SECONDS, HTTP, START_SECONDS, throttled, until
 
 from deployments.actors import LOADS
 from deployments.run import APPLICATION
 from ops.harness.prompts import Prompt
 from ops.load.arrivals import poisson
-from ops.load.chaos.clients import Request, client, under_load
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000
@@ -40,14 +40,15 @@ PROMPTS = [
     for number in range(20)
     for text in KINDS.values()
 ]
-SLOW = f"""
+PIDS = f"""
+import json
 import ray
 from ray import serve
 
 ray.init(address="{HEAD}:{GCS_PORT}", log_to_driver=False)
-handle = serve.get_deployment_handle("naive", "{APPLICATION}")
-calls = handle.broadcast("set_replay_factor", "naive", {{factor}}, "{{replica}}")
-calls.results(timeout_s={CALL_SECONDS})
+calls = serve.get_deployment_handle("naive", "{APPLICATION}").broadcast("placement")
+found = calls.results(timeout_s={CALL_SECONDS})
+print(json.dumps({{place["replica"]: place["pid"] for place in found}}))
 """
 PLACES = f"""
 import json, time
@@ -92,7 +93,6 @@ def nodes(tiny_bundle, tmp_path_factory):
             "ingress_replicas": NODES,
             "ingress_max_replicas_per_node": 1,
         },
-        "faults": True,
     }
     config = replay_config(folder, tiny_bundle, tuple(KINDS), settings)
     file = folder / "config.yaml"
@@ -147,10 +147,10 @@ async def under_even_load(nodes):
 def test_a_slow_replica_gets_few_requests_while_others_are_free(nodes, tmp_path):
     names = sorted(load["replica"] for load in routing(nodes[0])["loads"])
     slow = names[0]
-    slowing = inside(nodes[0], SLOW.format(factor=1.0 / SPEED, replica=slow))
-    assert slowing.wait(2 * CALL_SECONDS) == 0
+    said, _ = inside(nodes[0], PIDS, subprocess.PIPE).communicate(timeout=2 * CALL_SECONDS)
+    pid = json.loads(said.splitlines()[-1])[slow]
     file = tmp_path / "places.jsonl"
-    with file.open("w") as output:
+    with file.open("w") as output, throttled([pid], SPEED):
         watching = inside(nodes[0], PLACES, output)
         try:
             until(lambda: file.stat().st_size)

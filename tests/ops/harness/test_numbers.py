@@ -3,7 +3,7 @@
 import pytest
 
 from ops.harness.boundary import InputError
-from ops.harness.numbers import load_shares, numbers
+from ops.harness.numbers import numbers
 
 
 def test_numbers_keep_their_order():
@@ -11,6 +11,6 @@ def test_numbers_keep_their_order():
 
 
 @pytest.mark.parametrize("text", ["", "0.5,0", "-1", "half", "nan", "inf"])
-def test_shares_are_above_nothing(text):
-    with pytest.raises(InputError, match="--shares: numbers above 0, separated by commas"):
-        load_shares(text)
+def test_numbers_that_do_not_fit_are_refused(text):
+    with pytest.raises(InputError, match="--rates: numbers above 0, separated by commas"):
+        numbers(text, "--rates", "numbers above 0", lambda one: 0.0 < one < float("inf"))

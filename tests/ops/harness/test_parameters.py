@@ -38,14 +38,12 @@ def test_what_is_no_address_is_refused(specadapt, address):
         (["bench", "decode", "--limit", str(10**30)], "--limit: expected a number of at most"),
         (["loadtest", "--rate", "inf"], "--rate: expected a finite number, not inf"),
         (["loadtest", "--rate", "nan"], "--rate"),
-        (["simulate", "--start-seconds", "inf"], "--start-seconds: expected a finite number"),
     ],
 )
 def test_a_number_that_nothing_can_work_with_is_refused(specadapt, arguments, said):
     required = {
         "generate": ["--method", "naive", "--prompt", "x"],
         "loadtest": ["--url", "http://127.0.0.1:9"],
-        "simulate": ["--rate", 1] if arguments[0] == "simulate" else [],
     }
     assert said in specadapt.refusal(*arguments, *required.get(arguments[0], []))
 

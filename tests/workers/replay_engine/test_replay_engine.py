@@ -14,7 +14,6 @@ from recordings import PREFILL, STEP, decode_seconds, prompt_of, step_seconds, w
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, SamplingParams
 from workers.bundle import Bundle
 from workers.engine import Engine, EngineBusyError, EngineRefusedError
-from workers.faults import Faults
 from workers.loader import load_engine
 from workers.methods import get_method
 from workers.replay_engine.engine import ReplayEngine
@@ -113,27 +112,6 @@ def test_a_slowdown_multiplies_every_recorded_second(tmp_path, tiny_bundle):
     assert stats.first_token_seconds == pytest.approx(7 * PREFILL)
     recorded = decode_seconds("ngram", [[30], [31, 32], [33]])
     assert stats.decode_seconds == pytest.approx(7 * recorded)
-
-
-def test_one_method_is_made_slower_and_recovers(load):
-    engine = load({"naive": PLAIN, "ngram": PLAIN})
-
-    def seconds(method: str, i: int) -> float:
-        chunks = run_simulated(answer(engine, request(method, i, max_tokens=21)))
-        return chunks[-1].stats.total_seconds
-
-    faults, before = Faults(engine), (seconds("naive", 0), seconds("ngram", 1))
-    faults.scale_replay("naive", 2.0)
-    assert seconds("naive", 0) == pytest.approx(2 * before[0])
-    assert seconds("ngram", 1) == pytest.approx(before[1])
-    faults.scale_replay("naive", 1.0)
-    assert seconds("naive", 0) == pytest.approx(before[0])
-    with pytest.raises(ValueError, match="'x' is not served; available methods"):
-        faults.scale_replay("x", 2)
-    with pytest.raises(ValueError, match="must be above 0, got 0"):
-        faults.scale_replay("naive", 0)
-    with pytest.raises(ValueError, match="only the torch engine"):
-        faults.poison()
 
 
 @property_test

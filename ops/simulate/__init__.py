@@ -1,1 +1,0 @@
-"""Simulation of a service as discrete events."""
