@@ -93,26 +93,6 @@ async def stream_chat(
                 yield text
 
 
-async def whole_chat(
-    client: httpx.AsyncClient,
-    messages: Sequence[dict[str, str]],
-    reply: Reply,
-    **parameters: Any,
-) -> str:
-    """The answer's text in one piece; fills in `reply`, raises RequestFailedError."""
-    started = time.perf_counter()
-    body = {"messages": list(messages), **parameters}
-    response = await client.post("/v1/chat/completions", json=body)
-    reply.seconds = time.perf_counter() - started
-    if response.status_code != httpx.codes.OK:
-        raise RequestFailedError(_error_message(response.status_code, response.content))
-    answer = response.json()
-    reply.headers, reply.usage = dict(response.headers), answer["usage"]
-    reply.finish_reason = answer["choices"][0]["finish_reason"]
-    reply.text = str(answer["choices"][0]["message"]["content"])
-    return reply.text
-
-
 async def event_lines(response: httpx.Response) -> AsyncIterator[str]:
     """The lines of server-sent events. httpx's own end at U+2028 and others too, which the events'
     JSON may hold."""

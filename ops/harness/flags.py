@@ -150,55 +150,5 @@ TpotSlo = Annotated[
         help="objective for the time per output token, in seconds",
     ),
 ]
-AcceptanceTraces = Annotated[
-    Path | None,
-    typer.Option(
-        "--traces",
-        metavar="DIR",
-        help="folder of `specadapt trace`, for prompts and acceptance  [default: the routing "
-        "table's clusters]",
-    ),
-]
-StepCosts = Annotated[
-    str,
-    typer.Option(
-        "--costs",
-        metavar="MODEL",
-        help="step costs: measured (the routing table's) or h100-llama-8b (published for "
-        "Llama-3.1-8B on an H100)",
-    ),
-]
-ServiceOverhead = Annotated[
-    Path | None,
-    typer.Option(
-        "--overhead",
-        metavar="FILE",
-        help="overhead of the service, from `specadapt calibrate`  [default: none]",
-    ),
-]
-Replicas = Annotated[
-    int | None,
-    typer.Option(
-        "--replicas",
-        min=1,
-        metavar="N",
-        help="total number of replicas  [default: the configured minimum]",
-    ),
-]
-StartSeconds = Annotated[
-    float,
-    typer.Option(
-        "--start-seconds", min=0.0, metavar="S", help="seconds that a new replica takes to start"
-    ),
-]
-LatencySlo = Annotated[
-    float | None,
-    typer.Option(
-        "--latency-slo",
-        min=0.0,
-        metavar="S",
-        help="objective for the time of a whole answer, in seconds",
-    ),
-]
 
 DEFAULT_MAX_TOKENS = 128

@@ -30,16 +30,6 @@ class Setup:
         return [spec.name for spec in self.methods]
 
 
-@dataclass(frozen=True)
-class ServiceFlags:
-    """A configuration with the flags that override it; None leaves a value to the configuration."""
-
-    config: AppConfig
-    bundle: Path | None = None
-    routing: Path | None = None
-    methods: str | None = None
-
-
 def load_config(file: Path | None) -> AppConfig:
     """Read the YAML configuration, or return the defaults. Raises ValueError naming the field."""
     if file is None:

@@ -42,10 +42,6 @@ class ProfileStore:
         wanted = set(self._profile.meta.methods)
         return {prompt_id for prompt_id, methods in seen.items() if methods == wanted}
 
-    def has_answers(self) -> bool:
-        """Whether any prompt has been answered."""
-        return bool(self._profile.rows)
-
     def add_answers(self, item: EncodedPrompt, rows: Sequence[ProfileRow]) -> None:
         """All methods' answers to one prompt, in one write."""
         if item.prompt.id not in self._known:

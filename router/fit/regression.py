@@ -103,11 +103,6 @@ class Correction:
     deviations: dict[str, Floats] = field(default_factory=dict)
 
     @classmethod
-    def none(cls, methods: int, clusters: int) -> Self:
-        """Return the empty regression of a table without one."""
-        return cls(np.zeros((methods, 0)), np.zeros((methods, 2)), np.zeros((clusters, methods)))
-
-    @classmethod
     def of(
         cls,
         profile: Profile,
