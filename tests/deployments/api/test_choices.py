@@ -112,7 +112,7 @@ async def test_logprobs_only_where_asked_for(ingress):
 
 
 async def test_an_answer_without_a_visible_token_has_empty_logprobs(ingress):
-    end = ingress.reader._tokenizer.eos_token_id
+    end = ingress.reader.tokenizers.own.eos_token_id
     wishes = {"logit_bias": {str(end): 100}, "temperature": 0, "ignore_eos": False}
     for path, asked, empty in (
         ("/v1/chat/completions", CHAT | {"logprobs": True}, {"content": [], "refusal": None}),

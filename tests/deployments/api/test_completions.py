@@ -28,7 +28,7 @@ async def test_each_prompt_is_answered_as_if_alone(ingress):
 
 
 async def test_token_ids_say_the_same_as_their_text(ingress):
-    ids = [ingress.reader._tokenizer.encode(prompt) for prompt in PROMPTS]
+    ids = [ingress.reader.tokenizers.own.encode(prompt) for prompt in PROMPTS]
     _, texts = await alone(ingress)
     together = (await posted(ingress, prompt=ids)).json()
     assert [choice["text"] for choice in together["choices"]] == texts

@@ -284,7 +284,7 @@ def test_missing_fields_are_named():
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"[" * 100_000],
+    [b"", b"{", b"[]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"[" * 30_000],
 )
 def test_what_is_not_a_json_object_is_refused(body):
     assert refusal(ChatRequest, body).code == "invalid_json"

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sampling_reference import Answer, chances, p_value
 from torch import Tensor
-from workers.torch_engine.verifiers.block import Block
 
 from schemas import DecodeRequest, SamplingParams
 from workers.engine import RequestFaultError
@@ -38,7 +37,6 @@ NO_MORE = 0
 PAIRS = [
     (Rejection, world.sampled),
     (Rejection, world.mixed),
-    (Block, world.sampled),
     (Greedy, world.top_two),
     (OneHot, world.top_two),
     (OneHot, world.siblings),

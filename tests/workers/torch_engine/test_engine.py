@@ -193,26 +193,6 @@ async def test_a_batch_that_the_kv_slots_cannot_hold_is_said(
     assert "batches of 4" in caplog.text
 
 
-async def test_a_failure_that_is_nobodys_makes_the_engine_unhealthy(
-    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = load_engine(["naive"], byte_bundle)
-    forward = engine._target.forward
-
-    def broken(proposals: list, captures: object) -> object:
-        if len(proposals) > 1:
-            raise MemoryError("broken on purpose")
-        return forward(proposals, captures)
-
-    monkeypatch.setattr(engine._target, "forward", broken)
-    jobs = [decode(engine, "naive", [i], max_tokens=250, ignore_eos=True) for i in range(3)]
-    answers = await asyncio.gather(*jobs)
-    assert "error" in {a.finish for a in answers}
-    assert not engine.load().healthy
-    alone = await decode(engine, "naive", [1, 2], max_tokens=10)
-    assert alone.tokens == reference(byte_bundle, [1, 2], 10)
-
-
 async def test_a_slow_consumer_gets_several_steps_at_once(load_engine, byte_bundle: Bundle) -> None:
     engine = load_engine(["naive"], byte_bundle)
     chunks = engine.generate(request("naive", [1, 2], max_tokens=60, ignore_eos=True))

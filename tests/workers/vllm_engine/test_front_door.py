@@ -72,7 +72,7 @@ def test_a_bundle_may_tune_the_adaptive_method_without_settings_of_its_drafter(t
     (tmp_path / "bundle.json").write_text(json.dumps(manifest))
     words = serve_command(str(tmp_path), ["ngram"], "ngram", []).arguments
     config = json.loads(flag(words, "--additional-config"))
-    assert Portfolio.from_config(config[KEY]).methods["adaptive"].schedule.gammas == (3,)
+    assert Portfolio.from_config(config[KEY]).methods["adaptive"].tokens == 3
 
 
 def test_a_model_of_the_hub_has_weights_by_name_and_look_ups_without_a_host():

@@ -33,7 +33,7 @@ async def test_the_agents_sdk_calls_a_tool_and_then_answers(
     tools_client, tools_ingress, asked, model, streams
 ):
     # A random model would not end its answer by itself.
-    end = tools_ingress.reader._tokenizer.eos_token_id
+    end = tools_ingress.reader.tokenizers.own.eos_token_id
     ends = {"logit_bias": {str(end): 100}, "min_tokens": 4}
 
     @function_tool

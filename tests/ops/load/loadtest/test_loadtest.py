@@ -26,8 +26,6 @@ def test_a_service_under_load(specadapt, listening, prompts_file, tmp_path):
         assert one["engine"]["total_seconds"] <= one["seconds"]
         assert 1 <= one["engine"]["target_steps"] <= one["tokens"] <= 6
     assert 0 < figures["ttft_s"]["p50"] <= figures["ttft_s"]["p99"] <= figures["latency_s"]["p99"]
-    assert specadapt("plot", file, "--out", tmp_path).exit_code == 0
-    assert (tmp_path / "load-timeline.svg").stat().st_size > 1000
 
 
 def test_a_trace_sets_the_arrivals(specadapt, listening, prompts_file, tmp_path):
