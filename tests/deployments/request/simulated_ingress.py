@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from simulated_time import run_simulated
 
 from deployments.errors import ApiError
 from deployments.metrics import Metrics
@@ -30,7 +31,6 @@ from schemas import (
     SamplingParams,
 )
 from tests.router.routing_world import ACCEPTANCE, STEP, decode_steps
-from workers.replay_engine.simulated_time import run_simulated
 
 Result = TypeVar("Result")
 
