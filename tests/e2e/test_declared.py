@@ -66,6 +66,8 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):  # noqa: ARG001 - its 
 
     settings({"router": {"exploration": 0.0}})
     until(ready, START_SECONDS)
+    # The first call waits for the feedback actor's start.
+    until(lambda: got(f"{url}/admin/routing/history", "root-key").is_success)
     yield url, settings
     client.delete_apps([NAME])
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import threading
 from contextlib import ExitStack, closing, suppress
 
 import httpx
@@ -21,12 +22,17 @@ pytestmark = [
 
 PIECE = b"a: " + b"b" * 2**20 + b"\r\n"
 PIECES = 64
+LONG = 1500
+"""Tokens of an answer that takes several load reports."""
 
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
     folder = tmp_path_factory.mktemp("haproxy")
-    return deploy(service_config(folder, tiny_bundle, ("naive",), http={"port": port}))
+    engine = {"max_context": 2048, "kv_slots": 8192}
+    return deploy(
+        service_config(folder, tiny_bundle, ("naive",), http={"port": port}, engine=engine)
+    )
 
 
 def below(title):
@@ -74,6 +80,24 @@ def test_headers_without_end_cost_nothing(service, port):
     asked = HTTP.get(f"{service.url}/v1/models", headers={f"x-{i}": "b" for i in range(120)})
     assert (asked.status_code, asked.json()["error"]["code"]) == (431, "headers_too_large")
     assert proxy.cpu_times().user + ingress.cpu_times().user - before < 2.0
+
+
+def test_a_client_that_leaves_ends_its_work(service):
+    """A second answer, just as long, is over while the first one is still decoded."""
+    received = []
+    with ExitStack() as stays, ExitStack() as leaves:
+        first = service.stream(stays, "tiny:naive", max_tokens=LONG)
+        received.append(next(first))
+        reading = threading.Thread(target=lambda: received.extend(first))
+        reading.start()
+        second = service.stream(leaves, "tiny:naive", max_tokens=LONG)
+        next(second)
+        until(lambda: service.load("naive")["running"] == 2)
+        leaves.close()
+        until(lambda: service.load("naive")["running"] < 2)
+        assert reading.is_alive(), f"both ended, after {len(received)} events"
+        reading.join()
+    assert received[-1] == "data: [DONE]"
 
 
 @pytest.mark.parametrize("victim", ["haproxy", "ray::HAProxyManager"])

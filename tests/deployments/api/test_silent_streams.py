@@ -130,7 +130,7 @@ async def test_a_client_that_leaves_while_it_waits_ends_the_work(service, path):
     await until(lambda: service.pings)
     client.leave()
     await client.answered()
-    assert service.closed.is_set()
+    await until(service.closed.is_set)
 
 
 async def test_a_request_that_is_cancelled_before_the_headers_ends_the_work(service, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from recordings import PREFILL, STEP, decode_seconds, prompt_of, step_seconds, write_profile
-from workers.replay_engine.simulated_time import run_simulated
+from simulated_time import run_simulated
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, SamplingParams
 from workers.bundle import Bundle
