@@ -123,10 +123,7 @@ def test_methods_scale_on_the_gpus_there_are_and_one_without_room_harms_no_other
             assert set(scaling.routing()["circuits"].values()) == {"closed"}
     until(lambda: all(running(method) == 1 for method in METHODS), START_SECONDS)
     assert [method for method, _ in devices()] == list(METHODS)
-
-
-@pytest.mark.slow
-def test_the_gpu_of_a_replica_that_went_is_the_next_ones(scaling):
+    # the GPU of a replica that went is the next one's
     with busy(scaling, "ngram"):
         until(lambda: running("ngram") == 2, START_SECONDS)
         assert len(devices()) == GPUS
