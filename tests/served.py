@@ -94,21 +94,24 @@ def foretelling(table: RoutingTable, method: str, feature: str, weight: float) -
 def service_config(
     folder: Path,
     bundle: Bundle,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str | dict[str, Any]] = METHODS,
     step_seconds: float = 0.004,
     **settings: Any,
 ) -> AppConfig:
     """An AppConfig over `bundle` with a small routing table, all of it under `folder`.
 
-    `settings` update the configuration's sections, e.g. `engine={"threads": 1}`.
+    methods: their names, or how each is deployed. `settings` update the configuration's sections,
+    e.g. `engine={"threads": 1}`.
     """
+    deployed = [m if isinstance(m, dict) else {"name": m, "num_cpus": 0.5} for m in methods]
+    names = [method["name"] for method in deployed]
     encoder = encoder_folder(folder / "encoder")
     centroids = Encoder(encoder).embed(TOPICS)
-    table = small_table(read_info(encoder), centroids, methods, step_seconds=step_seconds)
+    table = small_table(read_info(encoder), centroids, names, step_seconds=step_seconds)
     save_table(table, folder / "routing")
     body: dict[str, Any] = {
         "bundle": bundle.path,
-        "methods": [{"name": name, "num_cpus": 0.5} for name in methods],
+        "methods": deployed,
         "engine": {"dtype": "float32", "kv_slots": 4096, "max_context": 512},
         "router": {"routing": folder / "routing", "encoder": encoder, "exploration": 0.0},
         "feedback": {"state_uri": str(folder / "state"), "flush_seconds": 0.1},
