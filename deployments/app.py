@@ -40,7 +40,6 @@ from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from schemas.keys import KeyRing
 from workers.drafting.lookup.datastore import open_datastore
 from workers.http_clients import client
-from workers.loader import load_engine
 from workers.portfolio import served_bundle
 
 logger = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     """Return the application: the ingress bound to a deployment per method, or to a shared one.
 
     Raises ConfigError naming the field if args do not validate, the bundle is missing, or the
-    routing table or the recording does not fit.
+    routing table does not fit.
     """
     config = resolved(validated(args))
     # Only a Serve configuration, whose args are a mapping, has a user_config to be refused.
@@ -82,7 +81,7 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
     """Return each method's deployment in a resolved configuration.
 
     Everything that can be known before a start is checked: bundle, methods, GPUs, routing table,
-    recording, keys. Raises ConfigError naming the field.
+    keys. Raises ConfigError naming the field.
     """
     names = deployment_names(config)
     if len(set(names)) < len(names):
@@ -106,8 +105,6 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
             read_template(config.http.chat_template)
         for url in () if config.engine.openai is None else config.engine.openai.urls:
             client(url).close()  # a proxy that cannot be used is refused here, too
-        if config.engine.replay is not None:  # what does not fit is refused before a replica starts
-            load_engine([spec for specs in engines for spec in specs], bundle, config.engine)
         return {
             spec.name: deployment
             for specs in engines

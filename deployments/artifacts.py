@@ -30,14 +30,12 @@ Embed = Callable[[str], NDArray[np.float32]]
 
 
 def method_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
-    """Return the specs that replicas load: the configured methods, or replays of them.
+    """Return the specs that the configuration defines, else those of that name.
 
     Raises ValueError for an unknown name.
     """
-    specs = _configured_specs(config, names)
-    if config.engine.replay is None:
-        return specs
-    return tuple(spec.model_copy(update={"engine": "replay"}) for spec in specs)
+    own = {m.name: m.spec for m in config.methods if m.spec is not None}
+    return tuple(own.get(name) or get_method(name) for name in names)
 
 
 def portfolios(config: AppConfig) -> list[tuple[MethodSpec, ...]]:
@@ -73,22 +71,15 @@ def exchanged_heads(config: AppConfig, bundle: Bundle) -> dict[str, tuple[HeadPa
     return {method: parts for engine in engines for method, parts in engine.items()}
 
 
-def _configured_specs(config: AppConfig, names: Iterable[str]) -> tuple[MethodSpec, ...]:
-    """Return the specs that the configuration defines, else those of that name."""
-    own = {m.name: m.spec for m in config.methods if m.spec is not None}
-    return tuple(own.get(name) or get_method(name) for name in names)
-
-
 def served_table(config: AppConfig) -> RoutingTable:
     """Return the routing table, restricted to the methods served.
 
     It is the configured table or else the bundle's. If the bundle has none, or one that lacks a
-    method, an unfitted table is learned while serving. Its seconds are scaled if a slowed-down
-    replay is served. Raises ValueError if the configured table is missing, or a table does not
-    match the encoder or the methods' settings.
+    method, an unfitted table is learned while serving. Raises ValueError if the configured table is
+    missing, or a table does not match the encoder or the methods' settings.
     """
     names = [method.name for method in config.methods]
-    specs = _configured_specs(config, names)
+    specs = method_specs(config, names)
     folder = config.router.routing or config.bundle / "routing"
     if config.router.routing is None and not folder.exists():
         return _unfitted(config, specs, "has no routing table")
@@ -96,8 +87,7 @@ def served_table(config: AppConfig) -> RoutingTable:
     known = load_table(folder, _encoder_info(config), hashes)
     if config.router.routing is None and (missing := [n for n in names if n not in known.methods]):
         return _unfitted(config, specs, f"has a routing table without {', '.join(missing)}")
-    table = restrict(known, names)
-    return table if config.engine.replay is None else slowed(table, config.engine.replay_slowdown)
+    return restrict(known, names)
 
 
 def _unfitted(config: AppConfig, specs: Sequence[MethodSpec], why: str) -> RoutingTable:
@@ -116,16 +106,6 @@ def _unfitted(config: AppConfig, specs: Sequence[MethodSpec], why: str) -> Routi
     )
     encoder = _encoder_info(config) or EncoderInfo(name="none", dimension=1, sha256="none")
     return unfitted_table(specs, encoder, under, config.router.default_method)
-
-
-def slowed(table: RoutingTable, factor: float) -> RoutingTable:
-    """Return the table with every measured second multiplied by `factor`."""
-    return table.model_copy(
-        update={
-            "step_seconds": table.step_seconds * factor,
-            "prefill_seconds": table.prefill_seconds * factor,
-        }
-    )
 
 
 def served_encoder(config: AppConfig) -> Encoder | None:

@@ -62,7 +62,6 @@ def resolved(config: AppConfig) -> AppConfig:
             "encoder": config.router.encoder and config.router.encoder.absolute(),
         }
     )
-    replay = config.engine.replay and config.engine.replay.absolute()
     store = config.engine.datastore
     store = store and store.model_copy(update={"folder": store.folder.absolute()})
     adapters = {n: path.absolute() for n, path in config.engine.vllm.lora_adapters.items()}
@@ -77,7 +76,7 @@ def resolved(config: AppConfig) -> AppConfig:
         update={
             "bundle": config.bundle.absolute(),
             "engine": config.engine.model_copy(
-                update={"replay": replay, "datastore": store, "vllm": vllm, "openai": openai}
+                update={"datastore": store, "vllm": vllm, "openai": openai}
             ),
             "router": router,
             "feedback": config.feedback.model_copy(update={"state_uri": state}),

@@ -15,7 +15,6 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.response_headers import ReplayNotice, notice_of
 from deployments.api.routes import HttpApi
 from deployments.artifacts import copying, embedding, portfolios, served_encoder, served_table
 from deployments.configuration import (
@@ -103,7 +102,6 @@ class Ingress:
         )
         embeddings = Embeddings(encoder)
         self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, config)
-        self._replay = notice_of(config.engine)
         self._guarded = partial(guarded, config=config.http.guard, metrics=metrics)
         # A large body makes many objects. A collection would visit everything loaded here too and
         # stop all answers for most of a second.
@@ -148,8 +146,6 @@ class Ingress:
             queued=http.ingress_max_queued_requests,
             body_seconds=http.max_body_seconds,
         )
-        if self._replay is not None:
-            app.add_middleware(ReplayNotice, notice=self._replay)
         return self._guarded(app)
 
     @asynccontextmanager

@@ -21,7 +21,6 @@ from ray import serve
 
 from deployments import transport
 from deployments.actors import DRAFTERS, FEEDBACK, LOADS, running_actors
-from deployments.api.response_headers import notice_of
 from deployments.app import build
 from deployments.configuration import resolved
 from deployments.guard import haproxy
@@ -191,8 +190,6 @@ def _announce(config: AppConfig, say: Say) -> None:
     say(f"chat page   {address}/")
     say(f"API base    {address}/v1   (model: {model})")
     say(f"routing     {address}/v1/routing")
-    if (replay := notice_of(config.engine)) is not None:
-        say(f"REPLAY      recorded answers of {replay}; no model runs")
     for metrics in _metrics_addresses():
         say(f"metrics     {metrics}")
     say(

@@ -63,22 +63,13 @@ class EngineConfig(Settings):
     datastore: DatastoreConfig | None = Field(
         default=None, description="texts in which methods with look-ups look up too"
     )
-    replay: Path | None = Field(
-        default=None,
-        description="a profile whose answers are replayed instead of decoding; for tests and "
-        "capacity experiments only",
-    )
-    replay_slowdown: float = Field(
-        default=1.0, ge=1.0, description="factor of every recorded second"
-    )
     vllm: VllmConfig = Field(default=VllmConfig(), description="read by methods of engine 'vllm'")
     openai: OpenAIConfig | None = Field(default=None, description="servers for vLLM's methods")
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        for name in ("replay", "datastore"):
-            if self.openai is not None and getattr(self, name) is not None:
-                raise ValueError(f"openai: its servers read no {name}: leave {name} or openai out")
+        if self.openai is not None and self.datastore is not None:
+            raise ValueError("openai: its servers read no datastore: leave datastore or openai out")
         return self
 
 

@@ -18,7 +18,7 @@ class MethodSpec(Schema):
     """Engine + drafter + tree + stop + verifier, with each part's settings by role."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    engine: Literal["torch", "vllm", "replay"] = "torch"
+    engine: Literal["torch", "vllm"] = "torch"
     drafter: str = "none"
     tree: str = "chain"
     stop: str = "fixed"

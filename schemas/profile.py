@@ -1,8 +1,8 @@
 """What `specadapt profile` writes, a line or file each; `router.fit.profile` keeps the folder."""
 
-from typing import Any, Literal, Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from schemas.base import Schema
 from schemas.routing import MeasuredUnder
@@ -12,36 +12,6 @@ class Prompt(Schema):
     id: str
     domain: str = ""
     text: str
-    token_ids: tuple[int, ...] = Field(
-        default=(), description="as the engine got them; none in profiles of before they were kept"
-    )
-
-
-class RecordedTokens(Schema):
-    """An answer's tokens, as an engine streamed them.
-
-    drafted: per token, drafted and accepted or the target's own. A target step emits the drafted
-    tokens it accepts and then one of its own, so the flags say where each step ended.
-    """
-
-    token_ids: tuple[int, ...] = Field(min_length=1)
-    drafted: tuple[bool, ...]
-    finish_reason: Literal["stop", "length"]
-
-    @model_validator(mode="after")
-    def _one_flag_a_token(self) -> Self:
-        if len(self.drafted) != len(self.token_ids):
-            raise ValueError(f"drafted: {len(self.drafted)} for {len(self.token_ids)} token_ids")
-        return self
-
-    def by_step(self) -> tuple[tuple[int, ...], ...]:
-        """The tokens that each target step emitted; the prefill's one comes first."""
-        ends = [i + 1 for i, drafted in enumerate(self.drafted) if not drafted]
-        if self.drafted[-1]:
-            ends.append(len(self.drafted))
-        return tuple(
-            self.token_ids[start:end] for start, end in zip([0, *ends], ends, strict=False)
-        )
 
 
 class ProfileRow(Schema):
@@ -62,9 +32,6 @@ class ProfileRow(Schema):
     mean_batch: float = Field(default=1.0, ge=1.0, description="sequences per decode step")
     looping: bool = False
     answer: str = Field(default="", description="hash of the answer's tokens")
-    recorded: RecordedTokens | None = Field(
-        default=None, description="none in profiles of before answers were kept"
-    )
 
 
 class StepRow(Schema):

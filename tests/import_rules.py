@@ -63,7 +63,6 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "torch_engine": ENGINES_SHARE,
         "vllm_engine": ENGINES_SHARE,
         "openai_engine": ENGINES_SHARE,
-        "replay_engine": ENGINES_SHARE,
         "reasoning": {"text"},
         "target_hash": {"bundle", "weight_files"},
         **dict.fromkeys(ENGINES_SHARE, ENGINES_SHARE),

@@ -1,10 +1,12 @@
 """A configuration that serves a tiny bundle: routing table and encoder included."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fake_engine import STEP_SECONDS, TOKENS_PER_STEP, FakeEngine
 
 from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
 from router.fit.encoder_export import export_encoder
@@ -12,6 +14,7 @@ from router.prompt import NAMES
 from router.table import save_table
 from schemas import AppConfig, EncoderInfo, Live, MeasuredUnder, MethodSpec, RoutingTable
 from workers.bundle import Bundle
+from workers.loader import ENGINE_FOR_TESTS
 from workers.methods import get_method
 
 METHODS = ("naive", "draft_verify", "ngram")
@@ -21,8 +24,6 @@ TOPICS = (
     "Tell me about the weather in the mountains in winter.",
 )
 """One prompt per cluster of the small table."""
-
-TOKENS_PER_STEP = {"naive": 1.0, "draft_verify": 2.5, "ngram": 1.2, "fuzzy": 3.0, "vllm_naive": 1.0}
 
 
 def encoder_folder(scratch: Path) -> Path:
@@ -40,6 +41,7 @@ def small_table(
     centroids: np.ndarray,
     methods: Sequence[str] = METHODS,
     specs: Mapping[str, MethodSpec] | None = None,
+    step_seconds: float = 0.004,
 ) -> RoutingTable:
     """A table in which draft_verify is the favourite everywhere, on 2,000 steps of evidence."""
     k, m = len(centroids), len(methods)
@@ -63,7 +65,7 @@ def small_table(
         acceptance_steps=steps,
         batch_grid=(1, 4, 8),
         context_grid=(64, 512),
-        step_seconds=np.full((m, 3, 2), 0.004) * np.asarray([1.0, 1.3, 1.6])[None, :, None],
+        step_seconds=np.full((m, 3, 2), step_seconds) * np.asarray([1.0, 1.3, 1.6])[None, :, None],
         step_count=np.full((m, 3, 2), 100.0),
         prefill_seconds=np.tile([0.004, 1e-5], (m, 1)),
         output_tokens=np.full(k, 40.0),
@@ -90,28 +92,41 @@ def foretelling(table: RoutingTable, method: str, feature: str, weight: float) -
 
 
 def service_config(
-    folder: Path, bundle: Bundle, methods: Sequence[str] = METHODS, **settings: Any
+    folder: Path,
+    bundle: Bundle,
+    methods: Sequence[str | dict[str, Any]] = METHODS,
+    step_seconds: float = 0.004,
+    **settings: Any,
 ) -> AppConfig:
     """An AppConfig over `bundle` with a small routing table, all of it under `folder`.
 
-    `settings` update the configuration's sections, e.g. `engine={"threads": 1}`.
+    methods: their names, or how each is deployed. `settings` update the configuration's sections,
+    e.g. `engine={"threads": 1}`.
     """
+    deployed = [m if isinstance(m, dict) else {"name": m, "num_cpus": 0.5} for m in methods]
+    names = [method["name"] for method in deployed]
     encoder = encoder_folder(folder / "encoder")
     centroids = Encoder(encoder).embed(TOPICS)
-    save_table(small_table(read_info(encoder), centroids, methods), folder / "routing")
+    table = small_table(read_info(encoder), centroids, names, step_seconds=step_seconds)
+    save_table(table, folder / "routing")
     body: dict[str, Any] = {
         "bundle": bundle.path,
-        "methods": [{"name": name, "num_cpus": 0.5} for name in methods],
+        "methods": deployed,
         "engine": {"dtype": "float32", "kv_slots": 4096, "max_context": 512},
         "router": {"routing": folder / "routing", "encoder": encoder, "exploration": 0.0},
         "feedback": {"state_uri": str(folder / "state"), "flush_seconds": 0.1},
     }
-    return configured(body, settings)
-
-
-def configured(body: dict[str, Any], settings: Mapping[str, Any]) -> AppConfig:
-    """Return a configuration of `body` in which `settings` update the sections."""
     for section, values in settings.items():
         known = body.get(section)
         body[section] = {**known, **values} if isinstance(known, dict) else values
     return AppConfig.model_validate(body)
+
+
+def fake_engines(step_seconds: float) -> dict[str, str]:
+    """Return the environment in which processes load FakeEngine in the place of every engine."""
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return {
+        ENGINE_FOR_TESTS: f"{FakeEngine.__module__}:{FakeEngine.__name__}",
+        STEP_SECONDS: str(step_seconds),
+        "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+    }

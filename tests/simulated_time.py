@@ -1,4 +1,4 @@
-"""An event loop in simulated time, for replays without waiting."""
+"""An event loop in simulated time, for tests without waiting."""
 
 import asyncio
 import selectors

@@ -58,7 +58,7 @@ def exchanged_parts(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, tu
     vLLM's engine does so if it hosts several methods or an adaptive one.
     """
     alone = len(specs) == 1 and specs[0].drafter != ADAPTIVE
-    if any(spec.engine == "replay" or (spec.engine == "vllm" and alone) for spec in specs):
+    if alone and specs[0].engine == "vllm":
         return {}
     known = get_args(HeadPart)
     return {

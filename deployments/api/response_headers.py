@@ -1,4 +1,4 @@
-"""Headers of our own on responses: ignored fields of the body, and a replay in a model's place."""
+"""The header that names the ignored fields of a request's body."""
 
 from collections.abc import Iterable
 from urllib.parse import quote
@@ -6,13 +6,10 @@ from urllib.parse import quote
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from schemas import EngineConfig
-
 IGNORED = "x-specadapt-ignored"
 MOST_NAMES = 32
 LONGEST_NAME = 64
 """Characters of a name. Names come from the client and go into a header and the log."""
-REPLAY = "x-specadapt-replay"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -39,29 +36,3 @@ class IgnoredFields:
             await send(message)
 
         await self._app(scope, receive, named)
-
-
-class ReplayNotice:
-    """ASGI middleware that names the recording and its slowdown in the header
-    `x-specadapt-replay`."""
-
-    def __init__(self, app: ASGIApp, notice: str) -> None:
-        self._app = app
-        self._notice = notice
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def noticed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REPLAY] = self._notice
-            await send(message)
-
-        await self._app(scope, receive, noticed)
-
-
-def notice_of(engine: EngineConfig) -> str | None:
-    """Return `<recording>, slowed down <n> times` if a replay is served, else None."""
-    if engine.replay is None:
-        return None
-    slowdown = engine.replay_slowdown
-    slowed = f", slowed down {slowdown:g} times" if slowdown > 1.0 else ""
-    return f"{engine.replay.name}{slowed}"

@@ -33,7 +33,6 @@ from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger
 from workers.loader import load_engine
 from workers.portfolio import served_bundle
-from workers.replay_engine.engine import ReplayEngine
 from workers.target_hash import target_hash
 
 logger = logging.getLogger(__name__)
@@ -172,8 +171,6 @@ class MethodReplica:
     async def _warm_up(self) -> None:
         """Warm up before the first report: until then a method without other replicas gets no
         requests."""
-        if isinstance(self._engine, ReplayEngine):
-            return
         await warm_up(self._engine, self._encoded(TEXT))
         if self._comparable:
             self._background.add(asyncio.create_task(self._measure()))

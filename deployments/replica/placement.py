@@ -107,7 +107,7 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle, engine: EngineC
         )
     for spec in specs:
         part = part_of(spec)
-        if part is not None and _decodes([spec], engine) and not grows(part, spec, bundle):
+        if part is not None and engine.openai is None and not grows(part, spec, bundle):
             bundle.part(part)
     if _in_vllm(specs, engine):
         require(specs, bundle)
@@ -138,6 +138,7 @@ def _check(
     name: str, resources: MethodDeployment, specs: Sequence[MethodSpec], engine: EngineConfig
 ) -> None:
     size, gpus = _parallel_size(specs, engine), resources.num_gpus
+    decodes = engine.openai is None
     if size > 1:
         _check_parallel(name, resources, engine)
         return
@@ -146,17 +147,17 @@ def _check(
             f"{name}.num_gpus: {gpus:g} GPUs, and vLLM uses one: set "
             f"engine.vllm.tensor_parallel_size to {math.ceil(gpus)}, or num_gpus to 1"
         )
-    if gpus > 1.0 and _decodes(specs, engine):
+    if gpus > 1.0 and decodes:
         raise ValueError(
             f"{name}.num_gpus: {gpus:g} GPUs, and a replica of the torch engine uses one: set "
             "num_gpus to 1 and max_replicas to the number of GPUs"
         )
-    if gpus == 0.0 and engine.device == "cuda" and _decodes(specs, engine):
+    if gpus == 0.0 and engine.device == "cuda" and decodes:
         raise ValueError(
             f"{name}.num_gpus: 0, and engine.device is cuda: set num_gpus to 1, or to the fraction "
             "of a GPU that a replica may take, or engine.device to cpu"
         )
-    if gpus > 0.0 and engine.device == "cpu" and _decodes(specs, engine):
+    if gpus > 0.0 and engine.device == "cpu" and decodes:
         raise ValueError(
             f"{name}.num_gpus: {gpus:g}, and engine.device is cpu: set num_gpus to 0, or "
             "engine.device to cuda"
@@ -201,9 +202,3 @@ def _of_type(resources: MethodDeployment) -> dict[str, float]:
 def _in_vllm(specs: Sequence[MethodSpec], engine: EngineConfig) -> bool:
     """Return whether replicas load vLLM."""
     return engine.openai is None and all(spec.engine == "vllm" for spec in specs)
-
-
-def _decodes(specs: Sequence[MethodSpec], engine: EngineConfig) -> bool:
-    """Return whether replicas run a model: a replay and a server's replica use no device, and
-    their GPUs are only a number."""
-    return engine.openai is None and all(spec.engine != "replay" for spec in specs)

@@ -17,8 +17,8 @@ from ops.harness.prompts import Prompt
 from ops.harness.settings import Setup
 from ops.tables.profile_store import ProfileStore
 from router.fit.profile import Profile
-from schemas import DecodeChunk, DecodeRequest, MeasuredUnder, SamplingParams
-from schemas.profile import ProfileMeta, ProfileRow, RecordedTokens, StepRow
+from schemas import DecodeRequest, MeasuredUnder, SamplingParams
+from schemas.profile import ProfileMeta, ProfileRow, StepRow
 from workers.bundle import load_bundle
 
 STEP_BATCHES = (1, 2, 4, 8, 16)
@@ -120,7 +120,6 @@ async def all_methods(
 async def _answer(
     plan: ProfilePlan, engines: Engines, item: EncodedPrompt, name: str
 ) -> ProfileRow:
-    chunks: list[DecodeChunk] = []
     request = DecodeRequest(
         request_id=f"{item.prompt.id}-{name}",
         method=name,
@@ -128,21 +127,11 @@ async def _answer(
         sampling=_sampling(plan, plan.max_tokens),
         scope=f"{name} {plan.temperature:g}",
     )
-    answer = await answer_to(engines, request, chunks.append)
-    return _row(item.prompt.id, name, plan.temperature, answer, _recorded(chunks))
+    answer = await answer_to(engines, request)
+    return _row(item.prompt.id, name, plan.temperature, answer)
 
 
-def _recorded(chunks: Sequence[DecodeChunk]) -> RecordedTokens:
-    return RecordedTokens(
-        token_ids=tuple(token for chunk in chunks for token in chunk.token_ids),
-        drafted=tuple(drafted for chunk in chunks for drafted in chunk.drafted),
-        finish_reason="stop" if chunks[-1].finish_reason == "stop" else "length",
-    )
-
-
-def _row(
-    prompt_id: str, method: str, temperature: float, answer: Answer, recorded: RecordedTokens
-) -> ProfileRow:
+def _row(prompt_id: str, method: str, temperature: float, answer: Answer) -> ProfileRow:
     stats = answer.stats
     return ProfileRow(
         prompt_id=prompt_id,
@@ -157,7 +146,6 @@ def _row(
         mean_batch=max(1.0, stats.mean_batch),
         looping=stats.looping,
         answer=hashlib.sha256(repr(answer.token_ids).encode()).hexdigest()[:12],
-        recorded=recorded,
     )
 
 

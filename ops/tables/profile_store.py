@@ -66,9 +66,7 @@ class ProfileStore:
 def prompt_of(item: EncodedPrompt) -> ProfilePrompt:
     """A prompt as a profile keeps it."""
     asked = item.prompt
-    return ProfilePrompt(
-        id=asked.id, domain=asked.domain, text=asked.text, token_ids=item.token_ids
-    )
+    return ProfilePrompt(id=asked.id, domain=asked.domain, text=asked.text)
 
 
 def refuse_other_settings(file: Path, meta: ProfileMeta) -> None:

@@ -4,13 +4,15 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 from ray import serve
 from running_service import Service, deployed
-from served import METHODS, service_config
+from served import METHODS, fake_engines, service_config
 
+from deployments.replica.placement import replica_options
 from deployments.run import APPLICATION, start_local_ray, with_free_port
 from schemas import AppConfig
 from workers.bundle import Bundle
@@ -18,7 +20,7 @@ from workers.bundle import Bundle
 HERE = Path(__file__).parent
 GPU_TYPE = "H100"
 TEMPLATE = HERE.parents[1] / "configs" / "chatml-tools.jinja"
-Deploy = Callable[[AppConfig], Service]
+Deploy = Callable[..., Service]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def deploy() -> Iterator[Deploy]:
     """Deploys on a Ray of these tests' own: four logical CPUs, and four GPUs that are only a
     number to Ray. An application stays until one of other settings is asked for, or a test ends
-    it."""
+    it. `step_seconds` asks for fake engines."""
     # Ray would read the type from a real GPU.
     os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({f"accelerator_type:{GPU_TYPE}": 1})
     try:
@@ -45,19 +47,32 @@ def deploy() -> Iterator[Deploy]:
         del os.environ["RAY_OVERRIDE_RESOURCES"]
     running: list[Service] = []
 
-    def deploy(config: AppConfig) -> Service:
+    def deploy(config: AppConfig, step_seconds: float | None = None) -> Service:
         ended = running and APPLICATION not in serve.status().applications
         if running and not ended and running[0].config == config:
             return running[0]
         if running:
             running.clear()
             serve.delete(APPLICATION)
-        running.append(deployed(config))
+        running.append(deployed(config) if step_seconds is None else faked(config, step_seconds))
         return running[0]
 
     yield deploy
     serve.shutdown()
     ray.shutdown()
+
+
+def faked(config: AppConfig, step_seconds: float) -> Service:
+    """Return the service with a fake engine in every replica."""
+
+    def options(*given: Any) -> dict[str, Any]:
+        made = replica_options(*given)
+        made["ray_actor_options"]["runtime_env"]["env_vars"] |= fake_engines(step_seconds)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deployments.app.replica_options", options)
+        return deployed(config)
 
 
 @pytest.fixture(scope="session")

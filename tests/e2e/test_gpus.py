@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 from ray import serve
-from replayed import KINDS, METHODS, replay_config
 from running_service import CALL_SECONDS, START_SECONDS, until
+from served import METHODS, service_config
 
 from deployments.run import APPLICATION
 
@@ -15,8 +15,8 @@ PINNED = ("draft_verify", "ngram")
 """The methods of the shared service that have a GPU."""
 
 GPUS = 4
-SLOW = 20.0
-"""Seconds of an answer for every recorded one, so that four clients are work for two replicas."""
+STEP_SECONDS = 0.2
+"""So long that four clients are work for two replicas."""
 
 
 def test_each_method_has_a_device_of_its_own(service):
@@ -42,8 +42,8 @@ def test_without_cuda_the_models_run_on_the_cpu(service):
 
 
 @pytest.fixture(scope="module")
-def replayed(deploy, port, tiny_bundle, tmp_path_factory):
-    """The replay engine: three methods with a GPU for each replica and one or two replicas, on
+def scaling(deploy, port, tiny_bundle, tmp_path_factory):
+    """Fake engines: three methods with a GPU for each replica and one or two replicas, on
     four GPUs, so that one of them can have a second replica."""
     resources = {
         "num_cpus": 0,
@@ -56,11 +56,11 @@ def replayed(deploy, port, tiny_bundle, tmp_path_factory):
     }
     settings = {
         "methods": [{"name": name} | resources for name in METHODS],
-        "engine": {"replay_slowdown": SLOW},
         "http": {"port": port},
     }
     folder = tmp_path_factory.mktemp("gpus")
-    return deploy(replay_config(folder, tiny_bundle, tuple(KINDS), settings))
+    config = service_config(folder, tiny_bundle, step_seconds=STEP_SECONDS, **settings)
+    return deploy(config, STEP_SECONDS)
 
 
 def states(method):
@@ -84,7 +84,7 @@ def devices():
 
 
 def ask(service, model):
-    return service.chat(KINDS["code"].format(2), model=model, max_tokens=25, temperature=0)
+    return service.chat(model=model, max_tokens=25, temperature=0)
 
 
 @contextmanager
@@ -108,25 +108,22 @@ def busy(service, method):
 
 
 @pytest.mark.slow
-def test_methods_scale_on_the_gpus_there_are_and_one_without_room_harms_no_other(replayed):
+def test_methods_scale_on_the_gpus_there_are_and_one_without_room_harms_no_other(scaling):
     assert [method for method, _ in devices()] == list(METHODS)
-    with busy(replayed, "naive"):
+    with busy(scaling, "naive"):
         until(lambda: running("naive") == 2, START_SECONDS)
         assert len(devices()) == GPUS
-        with busy(replayed, "ngram"):
+        with busy(scaling, "ngram"):
             # no GPU is left: its second replica waits, and its first goes on
             until(lambda: states("ngram").get("STARTING"), START_SECONDS)
             for method in METHODS:
-                assert ask(replayed, f"tiny:{method}").is_success, method
-            assert ask(replayed, "tiny").is_success
+                assert ask(scaling, f"tiny:{method}").is_success, method
+            assert ask(scaling, "tiny").is_success
             assert (running("naive"), running("ngram")) == (2, 1)
-            assert set(replayed.routing()["circuits"].values()) == {"closed"}
+            assert set(scaling.routing()["circuits"].values()) == {"closed"}
     until(lambda: all(running(method) == 1 for method in METHODS), START_SECONDS)
     assert [method for method, _ in devices()] == list(METHODS)
-
-
-@pytest.mark.slow
-def test_the_gpu_of_a_replica_that_went_is_the_next_ones(replayed):
-    with busy(replayed, "ngram"):
+    # the GPU of a replica that went is the next one's
+    with busy(scaling, "ngram"):
         until(lambda: running("ngram") == 2, START_SECONDS)
         assert len(devices()) == GPUS

@@ -1,6 +1,6 @@
 """A service on four nodes with addresses of their own: one of its eight replicas gets slow.
 
-Replicas replay a recording, so that two cores can serve as eight."""
+Replicas have fake engines, so that two cores can serve as eight."""
 
 import asyncio
 import json
@@ -10,14 +10,15 @@ import sys
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx
 import pytest
 import yaml
 from nodes import ENVIRONMENT, GCS_PORT, HEAD, can_make_nodes, cluster
 from open_loop import Request, client, under_load
-from replayed import KINDS, TOKENS, replay_config
 from running_service import CALL_SECONDS, HTTP, START_SECONDS, throttled, until
+from served import fake_engines, service_config
 
 from deployments.actors import LOADS
 from deployments.run import APPLICATION
@@ -27,8 +28,8 @@ from ops.load.arrivals import poisson
 ROOT = Path(__file__).parents[2]
 PORT = 8000
 NODES, REPLICAS = 4, 8
-SLOWDOWN = 6.0
-"""Of the recording: an answer alone takes 1.5 s."""
+STEP_SECONDS, TOKENS = 0.06, 25
+"""An answer alone takes 1.5 s."""
 RATE = 1.0
 """Requests a second at each of the nodes' proxies: most replicas have one or none."""
 LEARNING_SECONDS, SECONDS = 15.0, 60.0
@@ -36,9 +37,8 @@ SPEED = 0.4
 """Of the slow replica, in that of the others."""
 ANSWERS = {"model": "tiny", "temperature": 0.0, "max_tokens": TOKENS}
 PROMPTS = [
-    Prompt(str(number), "test", ({"role": "user", "content": text.format(number + 2)},))
-    for number in range(20)
-    for text in KINDS.values()
+    Prompt(str(number), "test", ({"role": "user", "content": f"Boil {number} potatoes"},))
+    for number in range(60)
 ]
 PIDS = f"""
 import json
@@ -86,7 +86,6 @@ def nodes(tiny_bundle, tmp_path_factory):
     count = {"min_replicas": REPLICAS, "max_replicas": REPLICAS}
     settings = {
         "methods": [{"name": "naive", "num_cpus": 1, "max_replicas_per_node": 2, **count}],
-        "engine": {"replay_slowdown": SLOWDOWN},
         "http": {
             "host": "0.0.0.0",
             "port": PORT,
@@ -94,10 +93,10 @@ def nodes(tiny_bundle, tmp_path_factory):
             "ingress_max_replicas_per_node": 1,
         },
     }
-    config = replay_config(folder, tiny_bundle, tuple(KINDS), settings)
+    config = service_config(folder, tiny_bundle, step_seconds=STEP_SECONDS, **settings)
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    with cluster([4] * NODES) as made:
+    with patch.dict(os.environ, fake_engines(STEP_SECONDS)), cluster([4] * NODES) as made:
         served = made[0].inside(sys.executable, "-m", "ops", "serve", "--config", file)
         environment = os.environ | ENVIRONMENT | {"RAY_ADDRESS": f"{HEAD}:{GCS_PORT}"}
         log = folder / "serve.log"

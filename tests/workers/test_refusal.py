@@ -17,8 +17,3 @@ def test_only_what_speculates_in_vllm_refuses(name):
     assert refused_field([spec], MIN_P) == ("min_p" if speculates else None)
     assert refused_field([spec], BIAS) == ("logit_bias" if speculates else None)
     assert refused_field([spec], SamplingParams(temperature=1.0, top_p=0.5)) is None
-
-
-def test_recordings_obey_everything():
-    recorded = get_method("vllm_ngram").model_copy(update={"engine": "replay"})
-    assert refused_field([recorded], MIN_P) is None

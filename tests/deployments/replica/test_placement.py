@@ -10,7 +10,6 @@ from deployments.configuration import ConfigError
 from deployments.replica.placement import (
     HIDE_WITHOUT_SHARE,
     placed_engine,
-    replica_options,
     resources_of,
 )
 from schemas import MethodDeployment
@@ -164,15 +163,6 @@ def test_vllm_replicas_ask_for_the_gpu_that_they_use(vllm_config):
         build(on_cuda)
     parallel = {"device": "cuda", "vllm": {"tensor_parallel_size": 2}}
     assert build(changed(vllm_config, engine=parallel)), "a placement group has the GPUs"
-
-
-def test_a_replay_needs_no_device(config):
-    """What is asked for is only a number there, as in capacity experiments."""
-    replays = [s.model_copy(update={"engine": "replay"}) for [s] in portfolios(config)]
-    for gpus in (0.0, 1.0, 2.0):
-        asked = on_torch(config, num_gpus=gpus)
-        options = replica_options(replays[0].name, asked.methods[0], replays[:1], asked)
-        assert options["ray_actor_options"]["num_gpus"] == gpus
 
 
 @pytest.mark.parametrize("gpus", [0.0, 0.5, 1.0])

@@ -67,7 +67,6 @@ def test_what_servers_do_not_do_is_not_asked_of_them(config, tiny_bundle):
     [
         ({"layout": "per_method"}, "layout: must be shared with engine.openai, got per_method"),
         ({"shared": {"max_replicas": 3}}, "shared: set min_replicas and max_replicas to 2"),
-        ({"engine": {"replay": "runs/a"}}, "openai: its servers read no replay"),
     ],
 )
 def test_a_configuration_that_does_not_fit_servers_is_refused(config, sections, message):

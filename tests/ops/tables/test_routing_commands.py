@@ -168,18 +168,3 @@ def test_export_encoder_leaves_a_present_one_alone(world, encoder_folder):
     figures = specadapt.json("export-encoder", "--out", encoder_folder)
     assert figures["dimension"] == 384
     assert figures["path"] == str(encoder_folder)
-
-
-def test_a_profile_keeps_what_a_replay_needs(world):
-    folder, specadapt, _ = world
-    specadapt.json(
-        *["profile", "--out", folder / "drafted", "--prompts", folder / "nine.jsonl"],
-        *["--config", folder / "config.yaml", "--methods", "draft_verify", "--max-tokens", 20],
-    )
-    measured = Profile.load(folder / "drafted")
-    lengths = {p.id: len(p.token_ids) for p in measured.prompts}
-    for row in measured.rows:
-        assert lengths[row.prompt_id] == row.prompt_tokens
-        assert len(row.recorded.token_ids) == row.output_tokens
-        assert len(row.recorded.by_step()) == row.target_steps
-    assert any(row.target_steps < row.output_tokens for row in measured.rows)
