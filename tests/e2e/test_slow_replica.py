@@ -21,8 +21,8 @@ from running_service import CALL_SECONDS, HTTP, START_SECONDS, throttled, until
 
 from deployments.actors import LOADS
 from deployments.run import APPLICATION
-from ops.harness.prompts import Prompt
-from ops.load.arrivals import poisson
+from ops.bench.serve_runs import poisson
+from ops.common.prompts import Prompt
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000

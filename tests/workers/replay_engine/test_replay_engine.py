@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from recordings import PREFILL, STEP, decode_seconds, prompt_of, step_seconds, write_profile
+from workers.replay_engine.simulated_time import run_simulated
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, SamplingParams
 from workers.bundle import Bundle
@@ -18,7 +19,6 @@ from workers.loader import load_engine
 from workers.methods import get_method
 from workers.replay_engine.engine import ReplayEngine
 from workers.replay_engine.recording import Recording
-from workers.replay_engine.simulated_time import run_simulated
 
 SPECS = [get_method(name).model_copy(update={"engine": "replay"}) for name in STEP]
 STEPS = st.lists(st.lists(st.integers(20, 90), min_size=1, max_size=5), min_size=1, max_size=12)
