@@ -2,33 +2,76 @@
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 
 import typer
 
 from ops.bench.decode.command import bench_decode
-from ops.bench.http.command import bench_http
-from ops.bench.routed.command import bench_routed
-from ops.harness.boundary import CommandGroup, show_help
-from ops.load.loadtest.command import loadtest
-from ops.models.bundle.importing import bundle
-from ops.models.train.app import train
+from ops.bench.serve import bench_serve
+from ops.common.boundary import CommandGroup
+from ops.models.bundle.importing import import_model
+from ops.models.train import app as train
+from ops.operate import config, datastore, drafters, grafana, keys, routing, vllm_server
 from ops.operate.chat import chat
-from ops.operate.config import config
-from ops.operate.datastore import datastore
-from ops.operate.drafters import drafters
 from ops.operate.generate import generate
-from ops.operate.grafana import grafana
-from ops.operate.keys import keys
 from ops.operate.methods import methods
-from ops.operate.routing import routing
+from ops.operate.samples import samples
 from ops.operate.serve import serve
-from ops.operate.vllm_server import vllm
 from ops.report import report
 from ops.tables.evaluate import evaluate
 from ops.tables.export_encoder import export_encoder
 from ops.tables.fit import fit
 from ops.tables.profile import profile
 from ops.tables.trace import trace
+
+COMMANDS = (methods, generate, trace, profile, fit, evaluate, serve, chat, report)
+GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
+    "bench": (
+        "Run benchmarks of decoding and of the service.",
+        {"decode": bench_decode, "serve": bench_serve},
+    ),
+    "train": ("Train heads for a target on its own answers.", train.COMMANDS),
+    "bundle": ("Import third-party models.", {"import": import_model}),
+    "keys": ("Manage API keys of a service.", {"create": keys.create}),
+    "config": (
+        "Check and show configurations.",
+        {"validate": config.validate, "show": config.show},
+    ),
+    "routing": (
+        "Explain decisions; list, restore and export what a service has learned.",
+        {
+            "explain": routing.explain,
+            "history": routing.history,
+            "rollback": routing.rollback,
+            "reset": routing.reset,
+            "export": routing.export,
+        },
+    ),
+    "drafters": (
+        "Inspect, promote and roll back the heads that a service trains, train one now, and "
+        "erase answers.",
+        {
+            "list": drafters.listing,
+            "show": drafters.show,
+            "promote": drafters.promote,
+            "rollback": drafters.rollback,
+            "train": drafters.train,
+            "pause": drafters.pause,
+            "resume": drafters.resume,
+            "samples": samples,
+        },
+    ),
+    "datastore": ("Index own texts for look-ups.", {"build": datastore.build}),
+    "grafana": ("Upload the service's Grafana dashboards.", {"push": grafana.push}),
+    "vllm": ("Run vLLM's own server with several drafters.", {}),
+}
+
+
+def show_help(context: typer.Context) -> None:
+    """Print a group's help if no command is given."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -40,39 +83,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-bench = typer.Typer(
-    help="Run benchmarks of decoding, routing and the service.",
-    callback=show_help,
-    invoke_without_command=True,
-)
-
-for noun in (
-    methods,
-    generate,
-    trace,
-    profile,
-    fit,
-    evaluate,
-    serve,
-    chat,
-    loadtest,
-    report,
-):
-    app.command()(noun)
+for command in COMMANDS:
+    app.command()(command)
 app.command("export-encoder", hidden=True)(export_encoder)
-bench.command("decode")(bench_decode)
-bench.command("http")(bench_http)
-bench.command("routed")(bench_routed)
-app.add_typer(bench, name="bench")
-app.add_typer(train, name="train")
-app.add_typer(bundle, name="bundle")
-app.add_typer(keys, name="keys")
-app.add_typer(config, name="config")
-app.add_typer(routing, name="routing")
-app.add_typer(drafters, name="drafters")
-app.add_typer(datastore, name="datastore")
-app.add_typer(grafana, name="grafana")
-app.add_typer(vllm, name="vllm")
+for name, (summary, members) in GROUPS.items():
+    group = typer.Typer(help=summary, callback=show_help, invoke_without_command=True)
+    for member, command in members.items():
+        group.command(member)(command)
+    if name == "vllm":  # further flags are vLLM's
+        group.command("serve", context_settings=vllm_server.FURTHER_FLAGS)(vllm_server.serve)
+    app.add_typer(group, name=name)
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ops.harness import flags
-from ops.harness.boundary import InputError
-from ops.harness.output import cell, emit, table
+from ops.common import flags
+from ops.common.boundary import InputError
+from ops.common.output import cell, emit, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,8 +167,7 @@ def measured(
     import numpy as np
     from sklearn.decomposition import PCA
 
-    from ops.harness.embedding import embed
-    from ops.harness.settings import load_config
+    from ops.common.settings import load_config
     from router import cluster
     from router.embed import Encoder
     from router.fit.assign import paired_speedups
@@ -181,7 +180,7 @@ def measured(
         raise InputError(f"--clusters: {clusters} of {count} prompts that count for speed")
     settings = load_config(config).router
     encoder = Encoder(settings.encoder, settings.encoder_threads)
-    vectors = embed(encoder, [p.text for p in profile.prompts], "prompts")
+    vectors = encoder.embed([p.text for p in profile.prompts])
     centroids = cluster.fit(vectors, clusters, seed)
     labels = cluster.assign(centroids, vectors)
     label_of = {p.id: int(c) for p, c in zip(profile.prompts, labels, strict=True)}

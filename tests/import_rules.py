@@ -101,22 +101,18 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         },
     },
     "ops": {
-        "harness": set(),
-        "bench": {"harness"},
-        "load": {"harness"},
-        "tables": {"harness", "bench"},
-        "models": {"harness"},
-        "operate": {"harness", "tables"},
-        "report": {"harness"},
+        "common": set(),
+        "bench": {"common"},
+        "tables": {"common", "bench"},
+        "models": {"common"},
+        "operate": {"common", "tables"},
+        "report": {"common"},
     },
     "ops/bench": {
-        **{name: set() for name in ("stats", "http")},
+        "stats": set(),
         "decode": {"stats"},
-        "routed": {"stats", "http"},
-    },
-    "ops/load": {
-        **{name: set() for name in ("arrivals", "client")},
-        "loadtest": {"arrivals", "client"},
+        "serve_runs": {"stats"},
+        "serve": {"serve_runs"},
     },
     "ops/models": {"bundle": set(), "train": set()},
 }
@@ -130,7 +126,6 @@ ASSEMBLERS = {
     "deployments": {"app", "ingress", "run"},
     "ops": {"main", "__main__"},
     "ops/bench": set(),
-    "ops/load": set(),
     "ops/models": set(),
 }
 """The sub-rooms that put their room together and may import all of it."""

@@ -9,10 +9,11 @@ from itertools import cycle
 from typing import Any, Literal
 
 import httpx
+import numpy as np
+from numpy.typing import NDArray
 
-from ops.harness.chat_client import DATA, event_lines
-from ops.harness.prompts import Prompt
-from ops.load.arrivals import Floats
+from ops.common.chat_client import DATA, event_lines
+from ops.common.prompts import Prompt
 from workers.http_clients import async_client
 
 PATIENCE_SECONDS = 120.0
@@ -68,7 +69,7 @@ def client(url: str) -> httpx.AsyncClient:
 async def under_load(
     server: httpx.AsyncClient,
     prompts: Sequence[Prompt],
-    arrivals: Floats,
+    arrivals: NDArray[np.float64],
     parameters: dict[str, Any],
 ) -> AsyncIterator[list[Request]]:
     """The requests that are sent during the block, each when its arrival [n] (seconds from now) is

@@ -23,7 +23,7 @@ from deployments.replica.method import merged
 from deployments.request.answer import Answerer, Served
 from deployments.request.calls import MethodStream
 from deployments.request.refusals import Refusals
-from ops.harness.running_service import free_port
+from ops.common.running_service import free_port
 from router.embed import Encoder
 from schemas import AppConfig, DecodeRequest
 from workers.bundle import load_bundle

@@ -87,7 +87,7 @@ def write(root: Path, sources: dict[str, str]) -> None:
             "from workers.torch_engine.scheduler import Scheduler",
             "workers.torch_engine.scheduler.Scheduler",
         ),
-        ("ops/harness/a.py", "from ops.load.client import run", "ops.load.client.run"),
+        ("ops/common/a.py", "from ops.load.client import run", "ops.load.client.run"),
     ],
 )
 def test_a_violation_is_caught(tmp_path, file, source, expected):
@@ -152,7 +152,7 @@ def test_a_circle_is_caught(tmp_path, sources, expected):
 
 def test_a_place_without_a_rule_is_found(tmp_path):
     new = {"workers/new.py", "ops/new/a.py", "workers/torch_engine/models/new.py"}
-    named = {"workers/__init__.py", "workers/loader.py", "ops/harness/a.py", "deployments/web/a.js"}
+    named = {"workers/__init__.py", "workers/loader.py", "ops/common/a.py", "deployments/web/a.js"}
     write(tmp_path, dict.fromkeys(new | named, ""))
     assert set(unnamed(tmp_path)) == {"workers/new.py", "ops/new"}
 

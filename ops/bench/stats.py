@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from router.fit.speedup import MIN_TOKENS, baseline_of, harmonic_mean, speedup, tokens_per_second
+from router.fit.speedup import MIN_TOKENS, harmonic_mean, speedup, tokens_per_second
 from schemas import DecodeStats
-from schemas.method import PLAIN_METHODS
 
 NEAR_TIE_GAP = 1e-4
 STAGES = ("draft", "verify", "sample", "other")
@@ -19,13 +18,13 @@ STAGES = ("draft", "verify", "sample", "other")
 class Run:
     """One answer, timed once. Seconds run from the request to its last token."""
 
-    method: str
     prompt_id: str
     domain: str
     repeat: int
-    token_ids: tuple[int, ...]
+    tokens: int
     seconds: float
     first_token_seconds: float | None = None
+    token_ids: tuple[int, ...] = ()
     target_steps: int | None = None
     looping: bool = False
     stages: tuple[float, ...] | None = None
@@ -33,14 +32,14 @@ class Run:
 
     @property
     def tokens_per_s(self) -> float:
-        return tokens_per_second(len(self.token_ids), self.seconds)
+        return tokens_per_second(self.tokens, self.seconds)
 
     @property
     def decode_tokens_per_s(self) -> float | None:
         """Without the prefill: the tokens after the first over the seconds after it."""
         if self.first_token_seconds is None or self.seconds <= self.first_token_seconds:
             return None
-        return (len(self.token_ids) - 1) / (self.seconds - self.first_token_seconds)
+        return (self.tokens - 1) / (self.seconds - self.first_token_seconds)
 
 
 def stages_of(stats: DecodeStats) -> tuple[float, ...] | None:
@@ -106,27 +105,9 @@ def paired_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, l
     return result
 
 
-def decode_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, float]:
-    """By prompt the speedup after the first token, paired and over repeats as in
-    `paired_speedups`."""
-    reference = {(run.prompt_id, run.repeat): run for run in baseline}
-    result = {}
-    for prompt_id, repeats in group(runs).items():
-        pairs = [(reference.get((prompt_id, run.repeat)), run) for run in repeats]
-        ratios = [
-            speedup(theirs, ours)
-            for other, run in pairs
-            if other and counts(run) and counts(other)
-            if (theirs := other.decode_tokens_per_s) and (ours := run.decode_tokens_per_s)
-        ]
-        if ratios:
-            result[prompt_id] = statistics.median(ratios)
-    return result
-
-
 def counts(run: Run) -> bool:
     """Whether the answer is long enough to count for speed; a shorter one is mostly prefill."""
-    return len(run.token_ids) >= MIN_TOKENS
+    return run.tokens >= MIN_TOKENS
 
 
 def mean_accepted_tokens(runs: Iterable[Run]) -> dict[str, float]:
@@ -135,7 +116,7 @@ def mean_accepted_tokens(runs: Iterable[Run]) -> dict[str, float]:
     steps: dict[str, int] = {}
     for run in runs:
         if run.target_steps and counts(run):
-            tokens[run.domain] = tokens.get(run.domain, 0) + len(run.token_ids)
+            tokens[run.domain] = tokens.get(run.domain, 0) + run.tokens
             steps[run.domain] = steps.get(run.domain, 0) + run.target_steps
     return {domain: tokens[domain] / steps[domain] for domain in tokens}
 
@@ -158,16 +139,6 @@ def loop_rate(runs: Iterable[Run]) -> float:
     """Return the share of prompts whose answer looped in any repeat."""
     grouped = group(runs)
     return sum(any(r.looping for r in runs) for runs in grouped.values()) / len(grouped)
-
-
-def without_looping(runs: Sequence[Run], looping: frozenset[str]) -> list[Run]:
-    """The runs of the prompts that are not in `looping`."""
-    return [run for run in runs if run.prompt_id not in looping]
-
-
-def looping_prompts(*groups: Iterable[Run]) -> frozenset[str]:
-    """Ids of the prompts that looped in any of the given runs."""
-    return frozenset(run.prompt_id for runs in groups for run in runs if run.looping)
 
 
 def first_difference(answer: Sequence[int], reference: Sequence[int]) -> int | None:
@@ -207,71 +178,32 @@ def domain_mean_ci(
 
 
 def summarise(
-    runs: Sequence[Run],
-    plain: Mapping[str, Sequence[Run]],
-    peers: Mapping[str, Sequence[Run]],
-    seed: int = 0,
+    runs: Sequence[Run], others: Mapping[str, Sequence[Run]], baseline: str, seed: int = 0
 ) -> dict[str, Any]:
-    """One method's figures against the plain methods and peers that ran (by name).
+    """Return a method's figures, with its speedup over each of the others by name.
 
-    Speedups without the prompts that loop are over the baseline of these plain methods alone.
+    baseline: the one of `others` that the domains' speedups are over.
     """
-    over_plain = {name: paired_speedups(runs, theirs) for name, theirs in plain.items()}
-    over_peers = {mode: paired_speedups(runs, theirs) for mode, theirs in peers.items()}
-    mat = mean_accepted_tokens(runs)
-    rate = rates(runs)
-    baseline = baseline_of(plain)
-    looped = looping_prompts(runs, plain[baseline])
-    calm, calm_plain = without_looping(runs, looped), without_looping(plain[baseline], looped)
-    after_first = rates(runs, lambda run: run.decode_tokens_per_s)
-    figures: dict[str, Any] = {
+    over = {name: paired_speedups(runs, theirs) for name, theirs in others.items()}
+    mat, rate = mean_accepted_tokens(runs), rates(runs)
+    return {
         "tokens_per_s": domain_mean(rate),
-        "decode_tokens_per_s": domain_mean(after_first),
-    }
-    for name in PLAIN_METHODS:
-        speedups = over_plain.get(name, {})
-        figures[speedup_key(name)] = domain_mean(speedups)
-        figures[f"{speedup_key(name)}_ci95"] = domain_mean_ci(speedups, seed)
-    return figures | {
-        BY_PROMPT: decode_speedups(runs, plain[baseline]),
-        "speedup_vs_hf": domain_mean(over_peers["hf"]) if "hf" in over_peers else None,
-        "speedup_vs_peers": {
-            mode: {"speedup": domain_mean(values), "ci95": domain_mean_ci(values, seed)}
-            for mode, values in over_peers.items()
+        "decode_tokens_per_s": domain_mean(rates(runs, lambda run: run.decode_tokens_per_s)),
+        "over": {
+            name: {"speedup": domain_mean(ratios), "ci95": domain_mean_ci(ratios, seed)}
+            for name, ratios in over.items()
         },
         "mat": statistics.fmean(mat.values()) if mat else None,
         "stage_ms": stage_ms(runs),
         "loop_rate": loop_rate(runs),
-        "without_looping": {
-            "prompts": sum(map(len, rates(calm).values())),
-            "tokens_per_s": domain_mean(rates(calm)),
-            speedup_key(baseline): domain_mean(paired_speedups(calm, calm_plain)),
-        },
         "prompts": sum(map(len, rate.values())),
         "by_domain": {
             domain: {
                 "tokens_per_s": harmonic_mean(rate[domain]),
-                "decode_tokens_per_s": harmonic_mean(after_first[domain])
-                if after_first.get(domain)
-                else None,
-                **{
-                    speedup_key(name): harmonic_mean(over_plain[name][domain])
-                    if domain in over_plain.get(name, {})
-                    else None
-                    for name in PLAIN_METHODS
-                },
+                "speedup": harmonic_mean(ratios),
                 "mat": mat.get(domain),
                 "prompts": len(rate[domain]),
             }
-            for domain in sorted(over_plain[baseline])
+            for domain, ratios in sorted(over[baseline].items())
         },
     }
-
-
-BY_PROMPT = "decode_speedup_by_prompt"
-"""The name of `decode_speedups` over the baseline among the figures."""
-
-
-def speedup_key(baseline: str) -> str:
-    """The name of a speedup over a plain method among the figures."""
-    return f"speedup_vs_{baseline}"

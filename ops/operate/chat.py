@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ops.harness import flags
+from ops.common import flags
 
 if TYPE_CHECKING:
-    from ops.harness.chat_client import Reply
+    from ops.common.chat_client import Reply
 
 URL = "http://127.0.0.1:8000"
 QUIT = "/quit"
@@ -42,7 +42,7 @@ def chat(
 
 
 async def _served_model(url: str) -> str:
-    from ops.harness.chat_client import model_name
+    from ops.common.chat_client import model_name
     from workers.http_clients import async_client
 
     async with async_client(url, timeout=None) as client:
@@ -55,7 +55,7 @@ def _answered(
     """Stream an answer to the terminal. Return None if it did not end."""
     import httpx
 
-    from ops.harness.chat_client import Reply, RequestFailedError
+    from ops.common.chat_client import Reply, RequestFailedError
 
     reply = Reply()
     try:
@@ -73,7 +73,7 @@ def _answered(
 async def _stream(
     url: str, messages: list[dict[str, str]], reply: "Reply", parameters: dict[str, Any]
 ) -> str:
-    from ops.harness.chat_client import stream_chat
+    from ops.common.chat_client import stream_chat
     from workers.http_clients import async_client
 
     pieces = []

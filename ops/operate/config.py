@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ops.harness.boundary import InputError, show_help
+from ops.common.boundary import InputError
 
 if TYPE_CHECKING:
     from schemas import AppConfig
@@ -76,18 +76,8 @@ def show(
     """
     import yaml
 
-    from ops.harness.settings import served_config
-    from ops.operate.config_files import read_config
-    from ops.operate.effective_config import effective
+    from ops.common.settings import served_config
+    from ops.operate.config_files import effective, read_config
 
     config = served_config(None) if file is None else read_config(file)
     typer.echo(yaml.safe_dump(effective(config), sort_keys=False), nl=False)
-
-
-config = typer.Typer(
-    help="Check and show configurations.",
-    callback=show_help,
-    invoke_without_command=True,
-)
-config.command("validate")(validate)
-config.command("show")(show)

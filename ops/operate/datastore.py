@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ops.harness import flags
-from ops.harness.boundary import InputError, show_help
-from ops.harness.output import emit
+from ops.common import flags
+from ops.common.boundary import InputError
+from ops.common.output import emit
 
 FIELDS = ("response", "text")
 BATCH = 256
@@ -38,7 +38,7 @@ def build(
 
     Example: `specadapt datastore build docs/*.md answers.jsonl --out datastore`
     """
-    from ops.harness.settings import load_config, resolve
+    from ops.common.settings import load_config, resolve
     from workers.bundle import load_bundle
     from workers.drafting.lookup.corpus import DatastoreError, write_corpus
 
@@ -76,9 +76,3 @@ def _texts(file: Path) -> Iterator[str]:
                 f"{file}, line {number}: expected an object with a text in `response` or `text`"
             )
         yield found[0]
-
-
-datastore = typer.Typer(
-    help="Index own texts for look-ups.", callback=show_help, invoke_without_command=True
-)
-datastore.command("build")(build)

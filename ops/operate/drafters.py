@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from ops.harness import flags
-from ops.harness.boundary import InputError, show_help
-from ops.harness.output import emit, table
-from ops.operate.samples import place_of, samples
+from ops.common import flags
+from ops.common.boundary import InputError
+from ops.common.output import emit, table
+from ops.operate.samples import place_of
 
 if TYPE_CHECKING:
     from deployments.drafters.versions import VersionStore
@@ -163,7 +163,7 @@ def _trained(part: str | None, config: Path | None) -> "HeadPart":
     """Return the head that is meant among those that the configured service trains."""
     from deployments.configuration import resolved
     from deployments.drafters.trainer import trained_parts
-    from ops.harness.settings import served_config
+    from ops.common.settings import served_config
     from workers.portfolio import served_bundle
 
     settings = resolved(served_config(config))
@@ -189,7 +189,7 @@ def _store(config: Path | None) -> "VersionStore":
 
 def _followed(config: Path | None) -> "VersionStore":
     """Return the store, if the replicas of the configured service follow it."""
-    from ops.harness.settings import served_config
+    from ops.common.settings import served_config
 
     if not served_config(config).feedback.drafter_training:
         raise InputError(
@@ -241,19 +241,3 @@ def _gain(gain: "Gain | None") -> str | None:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="minutes")[:16]
-
-
-drafters = typer.Typer(
-    help="Inspect, promote and roll back the heads that a service trains, train one now, and erase "
-    "answers.",
-    callback=show_help,
-    invoke_without_command=True,
-)
-drafters.command("list")(listing)
-drafters.command("show")(show)
-drafters.command("promote")(promote)
-drafters.command("rollback")(rollback)
-drafters.command("train")(train)
-drafters.command("pause")(pause)
-drafters.command("resume")(resume)
-drafters.command("samples")(samples)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ops.harness import flags
-from ops.harness.output import emit, quiet_transformers, table
-from ops.harness.parameter_checks import STANDARD_OUTPUT
+from ops.common import flags
+from ops.common.boundary import STANDARD_OUTPUT
+from ops.common.output import emit, quiet_transformers, table
 
 
 def generate(
@@ -29,10 +29,9 @@ def generate(
 
     Example: `specadapt generate --method draft_verify --prompt "What is 12 + 30?"`
     """
-    from ops.harness.decoding import answer_to
-    from ops.harness.engines import engines_of
-    from ops.harness.prompts import parse
-    from ops.harness.settings import load_config, resolve
+    from ops.common.decoding import answer_to, engines_of
+    from ops.common.prompts import parse
+    from ops.common.settings import load_config, resolve
     from schemas import DecodeChunk, DecodeRequest, SamplingParams
     from workers.bundle import load_bundle
     from workers.chat_template import encode_chat

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ops.harness.boundary import InputError, show_help
+from ops.common.boundary import InputError
 
 DASHBOARDS = Path(__file__).parents[2] / "k8s/components/monitoring/dashboards"
 
@@ -68,11 +68,3 @@ def _dashboards() -> list[dict[str, Any]]:
     if not files:
         raise InputError(f"no dashboards in {DASHBOARDS}: run the command of a clone")
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
-
-
-grafana = typer.Typer(
-    help="Upload the service's Grafana dashboards.",
-    callback=show_help,
-    invoke_without_command=True,
-)
-grafana.command("push")(push)

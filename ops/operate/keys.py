@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ops.harness.boundary import InputError, show_help
+from ops.common.boundary import InputError
 
 BYTES = 32
 
@@ -57,9 +57,3 @@ def create(
         os.chmod(scratch, file.stat().st_mode)  # noqa: PTH101 - of the file that it replaces
     scratch.replace(file)
     typer.echo(key)
-
-
-keys = typer.Typer(
-    help="Manage API keys of a service.", callback=show_help, invoke_without_command=True
-)
-keys.command("create")(create)

@@ -1,7 +1,7 @@
 """`specadapt methods`: what there is to decode with."""
 
-from ops.harness.flags import Json
-from ops.harness.output import emit, table
+from ops.common.flags import Json
+from ops.common.output import emit, table
 
 PARTS = ("engine", "drafter", "tree", "stop", "verifier")
 FIELDS = ("name", *PARTS, "lossless", "source")

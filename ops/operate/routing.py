@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ops.harness import flags
-from ops.harness.boundary import InputError, show_help
-from ops.harness.output import emit, table
+from ops.common import flags
+from ops.common.boundary import InputError
+from ops.common.output import emit, table
 
 SECONDS = 30.0
 NEAREST = 5
@@ -41,8 +41,8 @@ def explain(
 
     Example: `specadapt routing explain --prompt "Translate to French: good morning"`
     """
-    from ops.harness.prompts import parse
-    from ops.harness.settings import load_config
+    from ops.common.prompts import parse
+    from ops.common.settings import load_config
     from ops.tables.local_router import Router, nearest
     from router.prompt import Features, explained
 
@@ -179,7 +179,7 @@ def export(
     from deployments.configuration import resolved
     from deployments.learning.history import History
     from deployments.learning.state_store import StateStore
-    from ops.harness.settings import served_config
+    from ops.common.settings import served_config
     from router.adaptation import Adaptation
     from router.fit.promotion import promoted
     from router.table import save_table
@@ -209,15 +209,3 @@ def export(
         lambda: [f"{out}: fit {made.fit_id}, of version {learned.version} of {learned.fit_id}"],
         json,
     )
-
-
-routing = typer.Typer(
-    help="Explain decisions; list, restore and export what a service has learned.",
-    callback=show_help,
-    invoke_without_command=True,
-)
-routing.command("explain")(explain)
-routing.command("history")(history)
-routing.command("rollback")(rollback)
-routing.command("reset")(reset)
-routing.command("export")(export)

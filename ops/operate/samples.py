@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ops.harness import flags
-from ops.harness.boundary import InputError
-from ops.harness.output import emit, table
+from ops.common import flags
+from ops.common.boundary import InputError
+from ops.common.output import emit, table
 
 if TYPE_CHECKING:
     from schemas import FeedbackConfig
@@ -61,7 +61,7 @@ def samples(
 def place_of(config: Path | None) -> "tuple[FeedbackConfig, Bundle]":
     """Return where a service keeps what it has learned, and its bundle."""
     from deployments.configuration import resolved
-    from ops.harness.settings import served_config
+    from ops.common.settings import served_config
     from workers.bundle import load_bundle
 
     settings = resolved(served_config(config))

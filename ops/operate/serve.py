@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ops.harness.flags import Bundle, Config
+from ops.common.flags import Bundle, Config
 
 
 def serve(
@@ -21,7 +21,7 @@ def serve(
 
     Example: `specadapt serve --config my.yaml --port 8001`
     """
-    from ops.harness.settings import resolve, served_config
+    from ops.common.settings import resolve, served_config
 
     settings = served_config(config)
     folder = resolve(settings, bundle).bundle

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from ray.runtime_env import RuntimeEnv
 from ray.serve.schema import ServeDeploySchema
 
-from ops.harness.boundary import InputError, describe
+from ops.common.boundary import InputError, describe
 from schemas.base import MISREAD, misread
 
 

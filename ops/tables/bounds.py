@@ -1,25 +1,30 @@
 """Bounds on the speedup of speculation: what steps cost, and which drafts would be accepted."""
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.harness.boundary import InputError
+from ops.common.boundary import InputError
 from ops.tables.traced import TracedAnswer, steps
 from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean, paired_bootstrap_ci
 
 if TYPE_CHECKING:
-    from ops.harness.decoding import EncodedPrompt
-    from ops.harness.settings import Setup
+    from ops.common.decoding import EncodedPrompt
+    from ops.common.settings import Setup
+    from workers.torch_engine.models.model import Model
 
 Floats = NDArray[np.float64]
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 11, 17)
 """Tokens of the target's forwards that are timed; between two it is linear."""
+CONTEXT = 256
+"""Tokens before those of a timed forward."""
+ROUNDS = 41
 TIMED = 8
 """Prompts whose steps are timed."""
 BOUNDS = ("best_of_prompt", "oracle_combine")
@@ -54,9 +59,7 @@ async def measure(setup: "Setup", items: "Sequence[EncodedPrompt]", max_tokens: 
     """Time steps of every method on some of the prompts, and the target's forwards."""
     import torch
 
-    from ops.harness.decoding import decode
-    from ops.harness.engines import engines_of
-    from ops.harness.forwards import forward, median_seconds
+    from ops.common.decoding import decode, engines_of
     from schemas import SamplingParams
     from workers.bundle import load_bundle
     from workers.torch_engine.models.model import load_target
@@ -75,13 +78,39 @@ async def measure(setup: "Setup", items: "Sequence[EncodedPrompt]", max_tokens: 
     if not all(steps for steps, _, _ in spent.values()):
         raise InputError("--max-tokens: the timed answers have one token; allow more")
     model = load_target(bundle.part("target"), setup.engine.dtype, torch.device("cpu"))
-    medians = median_seconds({str(rows): forward(model, 1, rows) for rows in ROWS})
+    with torch.inference_mode():
+        medians = _forward_seconds(model)
     return StepSeconds(
         whole={name: float(whole / steps) for name, (steps, whole, _) in spent.items()},
         drafting={name: float(draft / steps) for name, (steps, _, draft) in spent.items()},
         rows=np.asarray(ROWS, dtype=float),
-        forwards=np.maximum.accumulate([medians[str(rows)] for rows in ROWS]),
+        forwards=np.maximum.accumulate(medians),
     )
+
+
+def _forward_seconds(model: "Model") -> Floats:
+    """Return the median seconds of forwards of ROWS tokens each, after CONTEXT tokens.
+
+    They take turns, so noise affects all.
+    """
+    from workers.torch_engine.models.layout import Span
+
+    def forward(tokens: int) -> Callable[[], object]:
+        pool = model.make_pool(1, CONTEXT + tokens)
+        lease = pool.acquire()
+        lease.length = CONTEXT
+        spans = [Span(lease, list(range(1, tokens + 1)))]
+        return lambda: model.forward(model.lay_out(spans, pool), pool)
+
+    forwards = [forward(rows) for rows in ROWS]
+    seconds = np.empty((ROUNDS, len(forwards)))
+    for turn in seconds:
+        for row, run in enumerate(forwards):
+            start = time.perf_counter()
+            run()
+            turn[row] = time.perf_counter() - start
+    medians: Floats = np.median(seconds, axis=0)
+    return medians
 
 
 def oracle_seconds(

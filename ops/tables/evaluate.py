@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ops.harness import flags
-from ops.harness.output import emit, table
+from ops.common import flags
+from ops.common.output import emit, table
 
 if TYPE_CHECKING:
     from schemas import RoutingTable
@@ -33,8 +33,7 @@ def evaluate(
 
     Example: `specadapt evaluate --routing bundles/demo/routing --profile runs/other`
     """
-    from ops.harness.embedding import embed
-    from ops.harness.settings import load_config, names
+    from ops.common.settings import load_config, names
     from ops.tables.profile_store import profiled
     from router.embed import Encoder
     from router.fit.evaluate import evaluate as judge
@@ -44,7 +43,7 @@ def evaluate(
     encoder = Encoder(settings.encoder, settings.encoder_threads)
     fitted = load_table(routing, encoder=encoder.info)
     measured = profiled(profile, profile_ids)
-    vectors = embed(encoder, [p.text for p in measured.prompts], "prompts")
+    vectors = encoder.embed([p.text for p in measured.prompts])
     portfolio = names(methods) if methods else None
     result = asdict(judge(fitted, measured, vectors, portfolio, seed))
     predictors = {}

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ops.harness.flags import Json
-from ops.harness.output import emit, quiet_transformers
+from ops.common.flags import Json
+from ops.common.output import emit, quiet_transformers
 
 
 def export_encoder(

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ops.harness import flags
-from ops.harness.output import emit, table
+from ops.common import flags
+from ops.common.output import emit, table
 
 if TYPE_CHECKING:
     from router.cluster import Quality
@@ -58,9 +58,8 @@ def fit(
 
     Example: `specadapt fit --profile runs/profile --clusters 10 --out bundles/demo/routing`
     """
-    from ops.harness.embedding import embed
-    from ops.harness.prompts import select
-    from ops.harness.settings import load_config, names
+    from ops.common.prompts import select
+    from ops.common.settings import load_config, names
     from ops.tables.local_router import sample_of
     from ops.tables.profile_store import profiled
     from router import cluster
@@ -74,9 +73,9 @@ def fit(
     routing = load_config(config).router
     measured = profiled(profile, profile_ids)
     encoder = Encoder(routing.encoder, routing.encoder_threads)
-    vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
+    vectors = encoder.embed([p.text for p in measured.prompts])
     texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
-    clustered = embed(encoder, texts, "prompts to cluster") if texts else vectors
+    clustered = encoder.embed(texts) if texts else vectors
     centroids = cluster.fit(clustered, clusters, seed)
     made = build_table(
         measured,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ops.harness.output import quiet_transformers
-from ops.harness.prompts import Prompt
-from ops.harness.settings import resolve
+from ops.common.output import quiet_transformers
+from ops.common.prompts import Prompt
+from ops.common.settings import resolve
 from router import cluster
 from router.constraints import Constraints
 from router.embed import Encoder

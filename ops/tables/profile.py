@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ops.harness import flags
-from ops.harness.output import emit, progress, table
+from ops.common import flags
+from ops.common.output import emit, progress, table
 
 
 def profile(
@@ -32,8 +32,8 @@ def profile(
 
     Example: `specadapt profile --out runs/profile --limit 600`
     """
-    from ops.harness.prompts import select
-    from ops.harness.settings import load_config, resolve, with_baseline, with_dtype, with_places
+    from ops.common.prompts import select
+    from ops.common.settings import load_config, resolve, with_baseline, with_dtype, with_places
     from ops.tables.profile_runs import ProfilePlan, run_profile
     from router.fit.speedup import harmonic_mean
 

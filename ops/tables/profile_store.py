@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from ops.harness.boundary import InputError
-from ops.harness.decoding import EncodedPrompt
-from ops.harness.prompts import read_ids
+from ops.common.boundary import InputError
+from ops.common.decoding import EncodedPrompt
+from ops.common.prompts import read_ids
 from router.fit.profile import Profile, ProfileError
 from schemas.json_files import read_record
 from schemas.profile import ProfileMeta, ProfileRow, StepRow

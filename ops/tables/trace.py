@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ops.harness import flags
-from ops.harness.boundary import InputError
-from ops.harness.output import emit, progress, table
+from ops.common import flags
+from ops.common.boundary import InputError
+from ops.common.output import emit, progress, table
 
 if TYPE_CHECKING:
-    from ops.harness.decoding import EncodedPrompt
-    from ops.harness.settings import Setup
+    from ops.common.decoding import EncodedPrompt
+    from ops.common.settings import Setup
     from ops.tables.traced import TracedAnswer
     from schemas.profile import ProfileMeta
 
@@ -49,8 +49,8 @@ def trace(
 
     Example: `specadapt trace --out runs/trace --limit 60 --bounds`
     """
-    from ops.harness.prompts import select
-    from ops.harness.settings import load_config, resolve, with_baseline, with_dtype
+    from ops.common.prompts import select
+    from ops.common.settings import load_config, resolve, with_baseline, with_dtype
     from ops.tables.bounds import bounds, measure
     from ops.tables.traced import read_traces
     from router.fit.speedup import BASELINE
@@ -90,7 +90,7 @@ def _method(name: str, answers: "Sequence[TracedAnswer]") -> dict[str, Any]:
 def _encoded(
     setup: "Setup", prompts: Sequence[Any], max_tokens: int
 ) -> "tuple[list[EncodedPrompt], int]":
-    from ops.harness.decoding import encode
+    from ops.common.decoding import encode
     from workers.bundle import load_bundle
 
     return encode(load_bundle(setup.bundle), prompts, setup.engine.max_context - max_tokens)
@@ -134,7 +134,7 @@ async def _run(
 
 
 def _meta(setup: "Setup", max_tokens: int) -> "ProfileMeta":
-    from ops.harness.machine import describe_machine, measured_under
+    from ops.common.settings import describe_machine, measured_under
     from schemas.profile import ProfileMeta
     from workers.bundle import load_bundle
 

@@ -80,23 +80,3 @@ def paired_bootstrap_ci(
         ratios[i] = slow_baseline[drawn].sum() / slow[drawn].sum()
     low, high = np.quantile(ratios, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return float(low), float(high)
-
-
-def oracle_rates(pinned: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return each prompt's rate [p] with its fastest method, or None with a single repeat.
-
-    pinned: rates [p, m, r] of p prompts, m methods and r repeats. The fastest method is chosen on
-    one repeat and timed on the others, averaged over the choosing repeat. Timed on the same repeat,
-    its noise would count as a gain.
-    """
-    slow = 1.0 / pinned
-    prompts, _, repeats = slow.shape
-    if repeats < 2:
-        return None
-    total = np.zeros(prompts)
-    for chooser in range(repeats):
-        fastest = slow[:, :, chooser].argmin(axis=1)
-        others = np.delete(slow, chooser, axis=2)
-        total += others[np.arange(prompts), fastest].mean(axis=1)
-    rates: NDArray[np.float64] = repeats / total
-    return rates

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from page_service import CONFIG
 
-from ops.harness.running_service import running_service
+from ops.common.running_service import running_service
 
 if TYPE_CHECKING:
     from chat_page import Browser, ChatPage
@@ -20,7 +20,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The service that SPECADAPT_URL names, else one started here."""
     file = tmp_path_factory.mktemp("service") / "config.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
-    with running_service(os.environ.get("SPECADAPT_URL"), file, None) as url:
+    with running_service(os.environ.get("SPECADAPT_URL"), file) as url:
         yield url
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from chat_page import Browser, ChatPage
 from PIL import Image
 
-from ops.harness.running_service import running_service
+from ops.common.running_service import running_service
 
 PHONE = (360, 740)
 CODE = "Add a docstring to this function.\ndef total(prices):\n    return sum(prices)"
@@ -98,7 +98,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     with (
-        running_service(os.environ.get("SPECADAPT_URL"), None, None) as address,
+        running_service(os.environ.get("SPECADAPT_URL"), None) as address,
         tempfile.TemporaryDirectory() as scratch,
     ):
         browser = Browser(Path(scratch))

@@ -8,7 +8,7 @@ import yaml
 from page_service import CONFIG
 
 from deployments.guard.key_file import hash_of
-from ops.harness.running_service import running_service
+from ops.common.running_service import running_service
 
 if TYPE_CHECKING:
     from chat_page import Browser
@@ -25,7 +25,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     guard = {"guard": {"keys_file": str(folder / "keys.yaml")}}
     config = CONFIG | {"methods": [{"name": "naive"}], "http": guard}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    with running_service(None, folder / "config.yaml", None) as url:
+    with running_service(None, folder / "config.yaml") as url:
         yield url
 
 

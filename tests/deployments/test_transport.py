@@ -11,7 +11,7 @@ from ray.serve._private.handle_options import InitHandleOptions
 from ray.serve.handle import DeploymentHandle
 
 from deployments import transport
-from ops.harness.running_service import free_port
+from ops.common.running_service import free_port
 
 LOCAL, EVERY = "localhost,127.0.0.1,::1", "0.0.0.0/0,::/0"
 FLAGS = """

@@ -7,7 +7,7 @@ import sys
 import pytest
 from served import service_config
 
-from ops.harness.running_service import free_port, started_service
+from ops.common.running_service import free_port, started_service
 from workers.http_clients import client
 
 pytestmark = pytest.mark.slow

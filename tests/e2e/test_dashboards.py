@@ -9,7 +9,7 @@ import pytest
 import ray
 from running_service import CALL_SECONDS, HTTP, START_SECONDS, until
 
-from ops.harness.running_service import free_port
+from ops.common.running_service import free_port
 from ops.operate.grafana import DASHBOARDS
 
 pytestmark = [

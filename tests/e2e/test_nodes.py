@@ -17,8 +17,8 @@ from open_loop import Request, client, under_load
 from running_service import HTTP, START_SECONDS, until
 from served import service_config
 
-from ops.harness.prompts import Prompt
-from ops.load.arrivals import poisson
+from ops.bench.serve_runs import poisson
+from ops.common.prompts import Prompt
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000

@@ -12,7 +12,7 @@ import pytest
 from running_service import HTTP, START_SECONDS, until
 from served import service_config
 
-from ops.harness.running_service import free_port
+from ops.common.running_service import free_port
 
 pytestmark = pytest.mark.slow
 EXPORTER = "ray.serve._private.tracing_utils:default_tracing_exporter"

@@ -22,8 +22,8 @@ from served import fake_engines, service_config
 
 from deployments.actors import LOADS
 from deployments.run import APPLICATION
-from ops.harness.prompts import Prompt
-from ops.load.arrivals import poisson
+from ops.bench.serve_runs import poisson
+from ops.common.prompts import Prompt
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ops.harness.boundary import TRACEBACK_VARIABLE
+from ops.common.boundary import TRACEBACK_VARIABLE
 
 COMMANDS = [
     ["methods"],
@@ -22,7 +22,7 @@ COMMANDS = [
     ["chat"],
     ["export-encoder"],
     ["bench", "decode"],
-    ["bench", "http"],
+    ["bench", "serve"],
 ]
 
 

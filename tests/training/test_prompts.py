@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ops.harness.prompts import read
+from ops.common.prompts import read
 from schemas.json_files import json_lines
 from training.generations import read_generations
 from training.heads.judge import LARGE_GROUP

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 from typer.testing import CliRunner
 
-from ops.harness.running_service import free_port
+from ops.common.running_service import free_port
 from ops.main import app
 from workers.http_clients import async_client, client, is_here
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ops.harness import flags
-from ops.harness.output import emit, progress
+from ops.common import flags
+from ops.common.output import emit, progress
 
 
 def bench_decode(
@@ -22,10 +22,6 @@ def bench_decode(
     ] = 3,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
-    top_p: Annotated[
-        float,
-        typer.Option("--top-p", min=0.01, max=1.0, help="nucleus sampling above temperature 0"),
-    ] = 1.0,
     seeded: Annotated[
         bool,
         typer.Option(
@@ -82,9 +78,9 @@ def bench_decode(
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
     from ops.bench.decode.runs import Plan, figures_of, measure, tables_of
-    from ops.harness.boundary import InputError
-    from ops.harness.prompts import select
-    from ops.harness.settings import (
+    from ops.common.boundary import InputError
+    from ops.common.prompts import select
+    from ops.common.settings import (
         load_config,
         names,
         resolve,
@@ -102,7 +98,6 @@ def bench_decode(
     modes = None if peers is None else () if peers == "none" else tuple(names(peers, "--peers"))
     plan = Plan(
         *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
-        top_p=top_p,
         seeded=seeded,
         lockstep=lockstep,
         predict=predict,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from ops.bench.stats import Run, stages_of
-from ops.harness.boundary import InputError
-from ops.harness.decoding import DecodeFailedError, EncodedPrompt
-from ops.harness.settings import Setup
+from ops.common.boundary import InputError
+from ops.common.decoding import DecodeFailedError, EncodedPrompt
+from ops.common.settings import Setup
 from schemas import DecodeRequest, EngineConfig, SamplingParams
 from workers.bundle import Bundle
 from workers.drafting.lookup.past import PastAnswers
@@ -57,11 +57,11 @@ async def in_lockstep(
     asked: Asked,
     batch: int,
     advance: Callable[[], None],
-) -> tuple[list[Run], dict[str, float]]:
+) -> dict[str, tuple[list[Run], float]]:
     """Answer the prompts with every method, `batch` at a time, taking turns step by step.
 
-    Each turn goes to the method whose steps took least time so far. Returns the runs, and by
-    method the seconds of its own steps.
+    Each turn goes to the method whose steps took least time so far. Returns by method its runs and
+    the seconds of its own steps.
 
     Raises InputError for methods of other engines, DecodeFailedError if a step fails.
     """
@@ -90,14 +90,15 @@ async def in_lockstep(
         lane.seconds = 0.0
     for lane in lanes:
         lane.ask(encoded, asked)
-    runs = list[Run]()
+    runs = {lane.method: list[Run]() for lane in lanes}
     while waiting := [lane for lane in lanes if lane.busy]:
-        done = min(waiting, key=lambda lane: lane.seconds).round()
-        runs += done
+        lane = min(waiting, key=lambda lane: lane.seconds)
+        done = lane.round()
+        runs[lane.method] += done
         for _ in done:
             advance()
         await asyncio.sleep(0)  # streams report on this loop
-    return runs, {lane.method: lane.seconds for lane in lanes}
+    return {lane.method: (runs[lane.method], lane.seconds) for lane in lanes}
 
 
 class _Lane:
@@ -159,7 +160,7 @@ class _Lane:
             one.look(self.seconds)
         done = [one for one in self._running if one.sequence.finished is not None]
         self._running = [one for one in self._running if one.sequence.finished is None]
-        return [one.run(self.method, self._repeat, self.seconds) for one in done]
+        return [one.run(self._repeat, self.seconds) for one in done]
 
     def _sequence(self, request: DecodeRequest) -> DecodeSequence:
         stream = Stream(request.request_id)
@@ -186,16 +187,20 @@ class _Request:
             name = self.sequence.request.request_id
             raise DecodeFailedError(f"{name}: a step failed, as the log says")
 
-    def run(self, method: str, repeat: int, now: float) -> Run:
+    def run(self, repeat: int, now: float) -> Run:
         """Its figures, at its end."""
         assert self.sequence.finished is not None
         stats = self.sequence.stats(self.sequence.finished)
+        token_ids = tuple(self.sequence.tokens[self.sequence.prompt_tokens :])
         return Run(
-            *(method, self.item.prompt.id, self.item.prompt.domain, repeat),
-            tuple(self.sequence.tokens[self.sequence.prompt_tokens :]),
+            self.item.prompt.id,
+            self.item.prompt.domain,
+            repeat,
+            len(token_ids),
             now - self.began,
-            self.first,
-            stats.target_steps,
-            stats.looping,
-            stages_of(stats),
+            first_token_seconds=self.first,
+            token_ids=token_ids,
+            target_steps=stats.target_steps,
+            looping=stats.looping,
+            stages=stages_of(stats),
         )

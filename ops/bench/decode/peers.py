@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from ops.harness.boundary import InputError
-from ops.harness.output import quiet_transformers
+from ops.common.boundary import InputError
+from ops.common.output import quiet_transformers
 from schemas import SamplingParams
 from workers.bundle import Bundle
 
@@ -29,35 +29,15 @@ Answered = tuple[tuple[int, ...], float]
 """An answer's token ids, the end token included, and its seconds."""
 
 
-class Peer(Protocol):
-    """Another decoder of the bundle's target.
-
-    modes: its ways to decode, by the names that `--peers` has.
-    """
-
-    @property
-    def modes(self) -> Sequence[str]: ...
-
-    def settings(self) -> dict[str, Any]:
-        """Return how the modes are called."""
-        ...
-
-    def generate(
-        self, mode: str, prompt_token_ids: Sequence[int], sampling: SamplingParams, seed: int
-    ) -> Answered:
-        """Answer a prompt."""
-        ...
-
-
 class PeerProcess:
-    """A peer, one call at a time, as its users run it: alone in a process.
+    """A decoder with `modes` and `generate`, one call at a time, alone in a process.
 
     Two threads that compute in one process keep OpenMP threads each; where these are more than
     cores, OpenMP lets all of them sleep between operators, and both decoders would look several
     times slower than they are. Seconds are measured inside the process.
     """
 
-    def __init__(self, make: Callable[..., Peer], *arguments: Any) -> None:
+    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         self._process = context.Process(target=_run, args=(other, make, arguments), daemon=True)
@@ -65,15 +45,10 @@ class PeerProcess:
         other.close()
         self.modes: tuple[str, ...] = tuple(self._result())
 
-    def settings(self) -> dict[str, Any]:
-        """See Peer."""
-        settings: dict[str, Any] = self._call("settings")
-        return settings
-
     async def generate(
         self, mode: str, prompt_token_ids: Sequence[int], sampling: SamplingParams, seed: int
     ) -> Answered:
-        """See Peer; waits without blocking the event loop."""
+        """Answer a prompt; wait without blocking the event loop."""
         answered: Answered = await asyncio.to_thread(
             self._call, "generate", mode, tuple(prompt_token_ids), sampling, seed
         )
@@ -106,7 +81,7 @@ class PeerProcess:
         return result
 
 
-def _run(connection: Connection, make: Callable[..., Peer], arguments: Sequence[Any]) -> None:
+def _run(connection: Connection, make: Callable[..., Any], arguments: Sequence[Any]) -> None:
     """Send a peer's modes, then the result of each call that arrives, or the exception."""
     try:
         peer = make(*arguments)
@@ -155,15 +130,6 @@ class HuggingFace:
         )
         return model.to(self.device).eval()
 
-    def settings(self) -> dict[str, Any]:
-        """See Peer."""
-        return {
-            "attention": "sdpa",
-            "cache": "dynamic, but for hf-static",
-            "assisted": ASSISTED if self._draft is not None else None,
-            "prompt_lookup": PROMPT_LOOKUP,
-        }
-
     def generate(
         self,
         mode: str,
@@ -171,14 +137,13 @@ class HuggingFace:
         sampling: SamplingParams,
         seed: int,
     ) -> Answered:
-        """See Peer."""
+        """Answer a prompt in one of the modes."""
         import torch
 
         choosing: dict[str, Any] = {"do_sample": False}
         if sampling.temperature > 0:
             torch.manual_seed(seed)
             choosing = {"do_sample": True, "temperature": sampling.temperature, "top_k": 0}
-            choosing["top_p"] = sampling.top_p
         started = time.perf_counter()
         with torch.inference_mode():
             ids = torch.tensor([list(prompt_token_ids)], device=self.device)
@@ -226,21 +191,10 @@ class LlamaCpp:
         self._has_amx = "AMX_INT8 = 1" in _system()
         self._models: dict[str, Any] = {}
 
-    def settings(self) -> dict[str, Any]:
-        """See Peer."""
-        import llama_cpp
-
-        return {
-            "version": llama_cpp.__version__,
-            "file": self._file.name,
-            "system": _system(),
-            "extra_buffers": not self._has_amx,
-        }
-
     def generate(
         self, mode: str, prompt_token_ids: Sequence[int], sampling: SamplingParams, seed: int
     ) -> Answered:
-        """See Peer."""
+        """Answer a prompt in one of the modes."""
         model = self._models.get(mode) or self._loaded(mode)
         model.set_seed(seed)
         model.reset()
@@ -249,7 +203,7 @@ class LlamaCpp:
             list(prompt_token_ids),
             temp=sampling.temperature,
             top_k=0,
-            top_p=sampling.top_p,
+            top_p=1.0,
             min_p=0.0,
             repeat_penalty=1.0,
         ):

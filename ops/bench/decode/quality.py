@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from rich.progress import Progress
 
 from ops.bench.stats import Run
-from ops.harness.decoding import EncodedPrompt
-from ops.harness.forwards import answer_logits
-from ops.harness.output import cell, table
-from ops.harness.prompts import Prompt
-from ops.harness.settings import Setup, device_of
-from router.fit.speedup import baseline_of
+from ops.common.decoding import EncodedPrompt
+from ops.common.output import cell, table
+from ops.common.prompts import Prompt
+from ops.common.settings import Setup, device_of
 from workers.bundle import Bundle
 from workers.chat_template import encode_turns
+from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import Model, load_target
 
 Floats = NDArray[np.float64]
@@ -89,28 +88,32 @@ def quality_of(
         for run in bar.track([run for run in of if run.repeat == 0], description=f"read {name}"):
             key = run.prompt_id, run.token_ids  # at temperature 0 most answers are plain decoding's
             if key not in known:
-                logits = answer_logits(model, prompts[run.prompt_id], run.token_ids)
+                logits = _answer_logits(model, prompts[run.prompt_id], run.token_ids)
                 known[key] = read_answer(logits.cpu(), run.token_ids, temperature)
             read.setdefault(name, []).append(known[key])
-    plain = read[baseline_of(list(runs))]
     return {
-        "methods": {name: _distances(own, plain, temperature) for name, own in read.items()},
+        "methods": {name: _distances(own, temperature) for name, own in read.items()},
         "precisions": compare_precisions(bundle, [item.prompt for item in encoded], bar),
     }
 
 
-def _distances(
-    own: Sequence[Reading], plain: Sequence[Reading], temperature: float
-) -> dict[str, Any]:
+def _distances(own: Sequence[Reading], temperature: float) -> dict[str, Any]:
     excess, excess_ci = excess_nats(own)
-    over, over_ci = nats_over_plain(own, plain)
     figures: dict[str, Any] = {"excess_nats": excess, "excess_nats_ci95": excess_ci}
-    figures |= {"nats_over_plain": over, "nats_over_plain_ci95": over_ci}
     if temperature > 0.0:
         bound, bound_ci, sharpness = kl_at_least(own)
         figures |= {"kl_at_least": bound, "kl_at_least_ci95": bound_ci}
         figures["as_if_temperature"] = temperature / sharpness
     return figures
+
+
+@torch.inference_mode()
+def _answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
+    """Return the logits [len(answer), vocab] at each token of an answer, from one forward pass."""
+    pool = model.make_pool(1, len(before) + len(answer))
+    span = Span(pool.acquire(), [*before, *answer[:-1]], logits_from=len(before) - 1)
+    logits, _ = model.forward(model.lay_out([span], pool), pool)
+    return logits
 
 
 @torch.inference_mode()
@@ -140,23 +143,6 @@ def excess_nats(readings: Sequence[Reading]) -> tuple[float, tuple[float, float]
     return _with_interval(lambda drawn: excess[drawn].sum(-1) / tokens[drawn].sum(-1), tokens)
 
 
-def nats_over_plain(
-    readings: Sequence[Reading], plain: Sequence[Reading]
-) -> tuple[float, tuple[float, float]]:
-    """Return -log p per token minus that of plain decoding's answers, and its 95% interval.
-
-    It estimates KL(Q || P) + H(Q) - H(P) of whole answers per token, if lengths agree.
-    """
-    nats, tokens = _sums(readings)
-    plain_nats, plain_tokens = _sums(plain)
-
-    def over(drawn: NDArray[np.int64]) -> Floats:
-        own = nats[drawn].sum(-1) / tokens[drawn].sum(-1)
-        return np.asarray(own - plain_nats[drawn].sum(-1) / plain_tokens[drawn].sum(-1))
-
-    return _with_interval(over, tokens)
-
-
 def kl_at_least(readings: Sequence[Reading]) -> tuple[float, tuple[float, float], float]:
     """Return a lower bound of the mean KL(q || p) per token, its 95% interval, and its sharpness.
 
@@ -174,11 +160,6 @@ def kl_at_least(readings: Sequence[Reading]) -> tuple[float, tuple[float, float]
         )
 
     return *_with_interval(best, tokens), SHARPER[int(gains.sum(0).argmax())]
-
-
-def _sums(readings: Sequence[Reading]) -> tuple[Floats, NDArray[np.int64]]:
-    nats = np.array([float(one.nats.sum()) for one in readings])
-    return nats, np.array([one.nats.size for one in readings])
 
 
 def _with_interval(
@@ -232,7 +213,7 @@ def score(model: Model, responses: Iterable[Response]) -> Scores:
     """Score each response in one forward pass over it and its prompt."""
     scores = Scores([], [])
     for response in responses:
-        logits = answer_logits(model, response.before, response.tokens)
+        logits = _answer_logits(model, response.before, response.tokens)
         tokens = torch.tensor(response.tokens)[:, None]
         scores.nats.append(-float(logits.log_softmax(-1).gather(1, tokens).sum()))
         scores.best.append(logits.argmax(-1).tolist())
@@ -270,7 +251,7 @@ def quality_tables(found: Mapping[str, Any]) -> Iterable[Any]:
     """Yield a table of the methods' distances from the target and one of its precisions."""
     keys = [
         key
-        for key in ("excess_nats", "nats_over_plain", "kl_at_least", "as_if_temperature")
+        for key in ("excess_nats", "kl_at_least", "as_if_temperature")
         if any(key in own for own in found["methods"].values())
     ]
     rows = [[name, *(_figure(own, key) for key in keys)] for name, own in found["methods"].items()]

@@ -4,15 +4,16 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Group
 from rich.progress import Progress
 
-from ops.bench.decode.lockstep import Asked, in_lockstep
+from ops.bench.decode.lockstep import WARM_UP_TOKENS, Asked, in_lockstep
 from ops.bench.decode.peers import (
     CPP_MODES,
     HF_MODES,
@@ -34,19 +35,16 @@ from ops.bench.stats import (
     group,
     match_figures,
     rates,
-    speedup_key,
     stages_of,
     summarise,
 )
-from ops.harness.boundary import InputError
-from ops.harness.decoding import EncodedPrompt, answer_to, encode
-from ops.harness.engines import Engines, engines_of
-from ops.harness.machine import describe_machine
-from ops.harness.output import table
-from ops.harness.prompts import Prompt, fingerprint
-from ops.harness.settings import Setup, device_of
+from ops.common.boundary import InputError
+from ops.common.decoding import EncodedPrompt, Engines, answer_to, encode, engines_of
+from ops.common.output import cell, table
+from ops.common.prompts import Prompt, fingerprint
+from ops.common.settings import Setup, describe_machine, device_of
 from router.fit.speedup import MIN_TOKENS, baseline_of
-from schemas import DecodeRequest, SamplingParams
+from schemas import SamplingParams
 from schemas.method import PLAIN_METHODS
 from workers.bundle import Bundle, load_bundle
 from workers.end_tokens import end_tokens
@@ -55,8 +53,8 @@ COMPARED = PLAIN
 """The peer that answers at temperature 0 are compared with."""
 COLUMNS = {
     "tokens_per_s": "tok/s",
-    **{speedup_key(name): f"×{name}" for name in PLAIN_METHODS},
-    "speedup_vs_hf": "×HF",
+    "decode_tokens_per_s": "after the first",
+    "throughput_tokens_per_s": "all/s",
     "mat": "MAT",
     "match_rate": "match",
     "loop_rate": "loops",
@@ -81,7 +79,6 @@ class Plan:
     concurrency: int
     seed: int
     peers: tuple[str, ...] | None = None
-    top_p: float = 1.0
     seeded: bool = False
     lockstep: bool = False
     predict: bool = False
@@ -91,7 +88,6 @@ class Plan:
         """Return the sampling parameters of a repeat's requests."""
         return SamplingParams(
             temperature=self.temperature,
-            top_p=self.top_p,
             max_tokens=max_tokens,
             seed=self.seed + repeat if self.seeded else None,
         )
@@ -99,9 +95,8 @@ class Plan:
 
 @dataclass
 class Measured:
-    """Runs by name: of methods and of peers' modes."""
+    """Runs by name: of methods and of peers' modes, and the seconds of each repeat."""
 
-    peer_settings: dict[str, Any]
     peers: Sequence[str]
     skipped_too_long: int
     runs: dict[str, list[Run]] = field(default_factory=dict)
@@ -118,8 +113,7 @@ async def measure(plan: Plan, bar: Progress) -> Measured:
     encoded, skipped = encode(bundle, plan.prompts, longest, predict=plan.predict)
     with ExitStack() as started:
         peers = _started(plan, bundle, started)
-        settings = {name: peer.settings() for name, peer in peers.items()}
-        measured = Measured(settings, list(peers), skipped)
+        measured = Measured(list(peers), skipped)
         answers = len(encoded) * (len(plan.setup.names) + len(peers))
         task = bar.add_task("answers", total=plan.repeats * answers)
         await _repeat_all(plan, bundle, encoded, peers, measured, lambda: bar.advance(task))
@@ -174,115 +168,84 @@ async def _repeat_all(
     names = [*plan.setup.names, *peers]
     for repeat in range(plan.repeats):
         order = random.Random(f"{plan.seed} {repeat}")
+        asked = Asked(plan.sampling(repeat, plan.max_tokens), repeat)
         if plan.lockstep:
-            asked = Asked(plan.sampling(repeat, plan.max_tokens), repeat)
-            runs, seconds = await in_lockstep(
-                *(plan.setup, bundle, order.sample(encoded, len(encoded)), asked),
-                plan.concurrency,
-                advance,
+            shuffled = order.sample(encoded, len(encoded))
+            found = await in_lockstep(
+                *(plan.setup, bundle, shuffled, asked, plan.concurrency), advance
             )
-            for run in runs:
-                measured.runs.setdefault(run.method, []).append(run)
-            for name, took in seconds.items():
-                measured.run_seconds.setdefault(name, []).append(took)
-            continue
-        with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
-            bench = _Repeat(plan, repeat, engines, peers, advance)
-            await bench.warm_up(encoded[0], names)
-            if plan.concurrency == 1:
-                await bench.prompt_by_prompt(encoded, names, order, measured)
-            else:
-                await bench.method_by_method(encoded, names, order, measured)
+        else:
+            with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
+                bench = _Repeat(asked, plan, engines, peers, advance)
+                found = await bench.in_turns(encoded, names, order)
+        for name, (runs, seconds) in found.items():
+            measured.runs.setdefault(name, []).extend(runs)
+            measured.run_seconds.setdefault(name, []).append(seconds)
 
 
 class _Repeat:
     def __init__(
         self,
+        asked: Asked,
         plan: Plan,
-        repeat: int,
         engines: Engines,
         peers: Mapping[str, PeerProcess],
         advance: Callable[[], None],
     ) -> None:
-        self._plan, self._repeat, self._engines, self._peers = plan, repeat, engines, peers
+        self._asked, self._plan, self._engines, self._peers = asked, plan, engines, peers
         self._advance = advance
 
-    async def warm_up(self, encoded: EncodedPrompt, names: Sequence[str]) -> None:
-        """One short answer each: first calls allocate."""
-        for name in names:
-            await self._answer(name, encoded, max_tokens=8)
+    async def in_turns(
+        self, encoded: Sequence[EncodedPrompt], names: Sequence[str], order: random.Random
+    ) -> dict[str, tuple[list[Run], float]]:
+        """Return by name the runs and the wall-clock seconds of its turns.
 
-    async def prompt_by_prompt(
-        self,
-        encoded: Sequence[EncodedPrompt],
-        names: Sequence[str],
-        order: random.Random,
-        measured: Measured,
-    ) -> None:
-        """One request at a time; all that is compared runs within seconds of each other."""
-        for item in order.sample(encoded, len(encoded)):
-            for name in order.sample(names, len(names)):
-                await self._alone(name)
-                run = await self._answer(name, item, self._plan.max_tokens)
-                measured.runs.setdefault(name, []).append(run)
-                self._advance()
-
-    async def method_by_method(
-        self,
-        encoded: Sequence[EncodedPrompt],
-        names: Sequence[str],
-        order: random.Random,
-        measured: Measured,
-    ) -> None:
-        """Several requests in flight, all of one method; peers answer one by one."""
+        One request at a time, the turns change after each prompt, and all that is compared runs
+        within seconds of each other. With several in flight, each has one turn for all prompts.
+        """
+        short = self._plan.sampling(self._asked.repeat, WARM_UP_TOKENS)
+        for name in names:  # first calls allocate
+            await self._answer(name, encoded[0], replace(self._asked, sampling=short))
         # in one order for all: which answers come last decides how empty the last batches are
-        shuffled = order.sample(encoded, len(encoded))
-        for name in order.sample(names, len(names)):
-            places = asyncio.Semaphore(1 if name in self._peers else self._plan.concurrency)
+        shuffled, alone = order.sample(encoded, len(encoded)), self._plan.concurrency == 1
+        runs, seconds = {name: list[Run]() for name in names}, dict.fromkeys(names, 0.0)
+        for items in [[item] for item in shuffled] if alone else [shuffled]:
+            for name in order.sample(names, len(names)):
+                await self._engines.others_asleep(None if name in self._peers else name)
+                started = time.perf_counter()
+                runs[name] += await self._turn(name, items)
+                seconds[name] += time.perf_counter() - started
+        return {name: (runs[name], seconds[name]) for name in names}
 
-            async def one(item: EncodedPrompt, name: str, places: asyncio.Semaphore) -> Run:
-                async with places:
-                    run = await self._answer(name, item, self._plan.max_tokens)
-                self._advance()
-                return run
+    async def _turn(self, name: str, items: Sequence[EncodedPrompt]) -> list[Run]:
+        """Answer prompts with several requests in flight; peers answer one by one."""
+        slots = asyncio.Semaphore(1 if name in self._peers else self._plan.concurrency)
 
-            jobs: list[Awaitable[Run]] = [one(item, name, places) for item in shuffled]
-            await self._alone(name)
-            started = time.perf_counter()
-            runs = await asyncio.gather(*jobs)
-            measured.run_seconds.setdefault(name, []).append(time.perf_counter() - started)
-            measured.runs.setdefault(name, []).extend(runs)
+        async def one(item: EncodedPrompt) -> Run:
+            async with slots:
+                run = await self._answer(name, item, self._asked)
+            self._advance()
+            return run
 
-    async def _alone(self, name: str) -> None:
-        await self._engines.others_asleep(None if name in self._peers else name)
+        return list(await asyncio.gather(*map(one, items)))
 
-    async def _answer(self, name: str, item: EncodedPrompt, max_tokens: int) -> Run:
-        labels = (name, item.prompt.id, item.prompt.domain, self._repeat)
-        sampling = self._plan.sampling(self._repeat, max_tokens)
+    async def _answer(self, name: str, item: EncodedPrompt, asked: Asked) -> Run:
+        labels = (item.prompt.id, item.prompt.domain, asked.repeat)
         if name in self._peers:
             token_ids, seconds = await self._peers[name].generate(
-                name, item.token_ids, sampling, self._plan.seed + self._repeat
+                name, item.token_ids, asked.sampling, self._plan.seed + asked.repeat
             )
-            return Run(*labels, token_ids, seconds)
-        request_id = f"{item.prompt.id}-{name}-{self._repeat}"
-        scope = f"{name} {self._repeat} {max_tokens}"  # a warm-up answers the same with fewer
-        request = DecodeRequest(
-            request_id=request_id,
-            method=name,
-            prompt_token_ids=item.token_ids,
-            predicted_token_ids=item.predicted,
-            sampling=sampling,
-            scope=scope,
-        )
-        answer = await answer_to(self._engines, request)
+            return Run(*labels, len(token_ids), seconds, token_ids=token_ids)
+        answer = await answer_to(self._engines, asked.of(item, name))
         return Run(
             *labels,
-            answer.token_ids,
+            len(answer.token_ids),
             answer.seconds,
-            answer.first_token_seconds,
-            answer.stats.target_steps,
-            answer.stats.looping,
-            stages_of(answer.stats),
+            first_token_seconds=answer.first_token_seconds,
+            token_ids=answer.token_ids,
+            target_steps=answer.stats.target_steps,
+            looping=answer.stats.looping,
+            stages=stages_of(answer.stats),
         )
 
 
@@ -319,43 +282,35 @@ def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
 
 
 def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
-    """Yield tables: a line per method, a line per domain, and the gap of every divergence."""
+    """Yield tables: figures, speedups, stages, domains, the gaps of divergences, and quality."""
     methods = figures["methods"]
-    plain = [name for name in PLAIN_METHODS if name in methods]
-    absent = {speedup_key(name) for name in PLAIN_METHODS if name not in plain}
-    columns = {key: title for key, title in COLUMNS.items() if key not in absent}
-    if figures["settings"]["concurrency"] > 1:
-        columns["throughput_tokens_per_s"] = "all/s"
-    rows = [[name, *(m[c] for c in columns)] for name, m in methods.items()]
+    rows = [[name, *(own[column] for column in COLUMNS)] for name, own in methods.items()]
     rows += [
-        [name, peer["tokens_per_s"], *[None] * (len(columns) - 1)]
+        [name, peer["tokens_per_s"], *[None] * (len(COLUMNS) - 1)]
         for name, peer in figures["peers"].items()
     ]
-    yield table(
-        "Decoding, compared with Hugging Face (HF) and other peers",
-        ["method", *columns.values()],
-        rows,
-    )
-    modes = list(figures["peers"])
+    yield table("Decoding", ["method", *COLUMNS.values()], rows)
+    others = next(iter(methods.values()))["over"]
     yield table(
         "Speedup with its 95% interval",
-        ["method", *(f"over {name}" for name in plain), *(f"over {mode}" for mode in modes)],
-        [[name, *_intervals(method, plain, modes)] for name, method in methods.items()],
+        ["method", *(f"over {other}" for other in others)],
+        [[name, *map(_interval, own["over"].values())] for name, own in methods.items()],
     )
-    if told := {name: m["stage_ms"] for name, m in methods.items() if m["stage_ms"]}:
+    if told := {name: own["stage_ms"] for name, own in methods.items() if own["stage_ms"]}:
         stages = ("step", *STAGES)
         yield table(
             "Milliseconds of a decode step",
             ["method", *stages],
             [[name, *(own[stage] for stage in stages)] for name, own in told.items()],
         )
-    baseline = figures["settings"]["baseline"]
-    key = speedup_key(baseline)
-    domains = sorted({domain for m in methods.values() for domain in m["by_domain"]})
+    domains = sorted({domain for own in methods.values() for domain in own["by_domain"]})
     yield table(
-        f"Speedup over {baseline}, by domain",
+        f"Speedup over {figures['settings']['baseline']}, by domain",
         ["domain", *methods],
-        [[d, *(m["by_domain"].get(d, {}).get(key) for m in methods.values())] for d in domains],
+        [
+            [d, *(own["by_domain"].get(d, {}).get("speedup") for own in methods.values())]
+            for d in domains
+        ],
     )
     for name, method in methods.items():
         for found in method["divergences"]:
@@ -368,17 +323,21 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         yield from quality_tables(figures["quality"])
 
 
-def _intervals(method: dict[str, Any], plain: list[str], modes: list[str]) -> list[str]:
-    pairs = [(method[speedup_key(n)], method[f"{speedup_key(n)}_ci95"]) for n in plain]
-    pairs += [tuple(method["speedup_vs_peers"][mode].values()) for mode in modes]
-    return [f"{mean:.2f} ({ci[0]:.2f} to {ci[1]:.2f})" if ci else "–" for mean, ci in pairs]
+def _interval(over: dict[str, Any]) -> str:
+    if over["ci95"] is None:
+        return cell(None)
+    return f"{over['speedup']:.2f} ({over['ci95'][0]:.2f} to {over['ci95'][1]:.2f})"
 
 
 def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
     runs = measured.runs[name]
-    theirs = {name: measured.runs[name] for name in measured.peers}
-    plain = {n: measured.runs[n] for n in PLAIN_METHODS if n in measured.runs}
-    figures = summarise(runs, plain, theirs, plan.seed)
+    others = [n for n in PLAIN_METHODS if n in measured.runs] + [*measured.peers]
+    figures = summarise(
+        runs,
+        {other: measured.runs[other] for other in others},
+        baseline_of(plan.setup.names),
+        plan.seed,
+    )
     match: dict[str, Any] = {"match_rate": None, "near_tie_rate": None, "divergences": []}
     if name in measured.divergences:
         match = match_figures(len(group(runs)), measured.divergences[name])
@@ -387,16 +346,12 @@ def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
 
 
 def _throughput(name: str, measured: Measured) -> float:
-    """Output tokens of a whole run over its wall-clock seconds, median over the repeats.
-
-    One request at a time leaves time to other methods: then the requests' own seconds count.
-    """
-    tokens, alone = dict[int, int](), dict[int, float]()
+    """Return output tokens over the seconds of a whole run, median over the repeats."""
+    tokens = Counter[int]()
     for run in measured.runs[name]:
-        tokens[run.repeat] = tokens.get(run.repeat, 0) + len(run.token_ids)
-        alone[run.repeat] = alone.get(run.repeat, 0.0) + run.seconds
-    seconds = measured.run_seconds.get(name) or [alone[repeat] for repeat in sorted(alone)]
-    return statistics.median(tokens[repeat] / s for repeat, s in enumerate(seconds))
+        tokens[run.repeat] += run.tokens
+    seconds = measured.run_seconds[name]
+    return statistics.median(tokens[repeat] / took for repeat, took in enumerate(seconds))
 
 
 def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
@@ -414,7 +369,6 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
         "repeats": plan.repeats,
         "max_tokens": plan.max_tokens,
         "temperature": plan.temperature,
-        "top_p": plan.top_p,
         "seeded": plan.seeded,
         "predict": plan.predict,
         "lockstep": plan.lockstep,
@@ -427,5 +381,4 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
             "skipped_too_long": measured.skipped_too_long,
             "ids": [prompt.id for prompt in plan.prompts],
         },
-        "peers": measured.peer_settings,
     }

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ops.harness.boundary import InputError
+from ops.common.boundary import InputError
 from workers.bundle import file_hash, refuse_pointer
 
 FIX = "import the model's Hugging Face folder instead"

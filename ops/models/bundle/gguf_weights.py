@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from ops.models.bundle.gguf_blocks import read_groups
 from ops.models.bundle.gguf_config import Architecture
 from ops.models.bundle.gguf_file import FIX, GgufFile
 from ops.models.bundle.gguf_rope import FREQUENCIES
@@ -17,6 +16,9 @@ from workers.torch_engine.models.block_weights import PACKED, pack
 NAMED = 4
 """Tensors that a message names."""
 Change = Callable[[np.ndarray], np.ndarray]
+Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""uint8 codes below 16 [out, in], float32 scales and offsets [out, in / 32]: weight = code * scale
++ offset."""
 
 
 def save_weights(file: GgufFile, architecture: Architecture, config: Any, out: Path) -> None:
@@ -123,3 +125,51 @@ def _halves(values: np.ndarray, heads: int) -> np.ndarray:
     """Reorder rows from rotary pairs side by side to one half of each pair after the other."""
     pairs = values.reshape(heads, -1, 2, *values.shape[1:])
     return pairs.swapaxes(1, 2).reshape(values.shape)
+
+
+def read_groups(tensor: Any) -> Groups | None:
+    """Return the groups of 32 weights of a matrix stored as Q4_0, Q4_1 or Q4_K, else None."""
+    read = _READERS.get(tensor.tensor_type.name)
+    return None if read is None or tensor.data.ndim != 2 else read(tensor.data)
+
+
+def _q4_0(data: np.ndarray) -> Groups:
+    blocks = data.reshape(len(data), -1, 18)
+    scale = _float16s(blocks[..., :2])[..., 0]
+    return _nibbles(blocks[..., 2:]), scale, -8.0 * scale
+
+
+def _q4_1(data: np.ndarray) -> Groups:
+    blocks = data.reshape(len(data), -1, 20)
+    numbers = _float16s(blocks[..., :4])
+    return _nibbles(blocks[..., 4:]), numbers[..., 0], numbers[..., 1]
+
+
+def _q4_k(data: np.ndarray) -> Groups:
+    """Eight groups share two float16 numbers, with 6-bit multiples of these for each group."""
+    from gguf.quants import Q4_K
+
+    rows, blocks = len(data), data.reshape(-1, 144)
+    numbers = _float16s(blocks[:, :4])
+    scales, offsets = Q4_K.get_scale_min(blocks[:, 4:16])
+    scale = numbers[:, :1] * scales.astype(np.float32)
+    offset = -numbers[:, 1:] * offsets.astype(np.float32)
+    codes = _nibbles(blocks[:, 16:].reshape(rows, -1, 32))
+    return codes, scale.reshape(rows, -1), offset.reshape(rows, -1)
+
+
+def _float16s(data: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(data).view(np.float16).astype(np.float32)
+
+
+def _nibbles(data: np.ndarray) -> np.ndarray:
+    """Return codes [rows, weights] of bytes [rows, blocks, bytes]: a block's lower halves first."""
+    codes: np.ndarray = np.concatenate((data & 15, data >> 4), -1)
+    return codes.reshape(len(data), -1)
+
+
+_READERS: dict[str, Callable[[np.ndarray], Groups]] = {
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q4_K": _q4_k,
+}

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ops.harness import flags
-from ops.harness.boundary import show_help
-from ops.harness.output import emit, quiet_transformers, say
+from ops.common import flags
+from ops.common.output import emit, quiet_transformers, say
 
 
 def import_model(
@@ -47,11 +46,3 @@ def import_model(
         lambda: [f"{made.folder}: {millions:.0f} M parameters, {made.forward}"],
         json,
     )
-
-
-bundle = typer.Typer(
-    help="Import third-party models.",
-    callback=show_help,
-    invoke_without_command=True,
-)
-bundle.command("import")(import_model)

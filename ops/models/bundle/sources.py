@@ -1,5 +1,6 @@
 """What a bundle is made of: a GGUF file, a Hugging Face folder, or a package's file."""
 
+import hashlib
 import json
 import math
 import re
@@ -11,10 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ops.harness.boundary import InputError
+from ops.common.boundary import InputError
+from ops.models.bundle.gguf_config import architecture_of, read_config
 from ops.models.bundle.gguf_file import GgufFile
-from ops.models.bundle.gguf_model import convert_gguf
-from ops.models.bundle.model_folder import copy_model, folder_facts
+from ops.models.bundle.gguf_tokenizer import save_tokenizer
+from ops.models.bundle.gguf_weights import save_weights
 from ops.models.bundle.trial import try_out
 from workers.bundle import (
     MANIFEST,
@@ -25,8 +27,15 @@ from workers.bundle import (
     read_json,
 )
 from workers.torch_engine.models.families import NotCoveredError, read_shape
-from workers.weight_files import stored_tensors
+from workers.weight_files import INDEX, SINGLE, stored_tensors, weight_files
 
+MODEL_FILES = ("config.json", "generation_config.json")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
 PROVENANCE = "provenance.json"
 Say = Callable[[str], None]
 
@@ -149,3 +158,60 @@ def _provenance(folder: Path) -> dict[str, Any]:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") or "model"
+
+
+def convert_gguf(path: Path, out: Path, say: Callable[[str], None]) -> None:
+    """Write target/ (safetensors in bfloat16) and tokenizer/ to `out`.
+
+    Raises InputError naming the field or tensor that would make another model of it.
+    """
+    from transformers import GenerationConfig
+
+    file, target = GgufFile(path), out / "target"
+    config = read_config(file)
+    target.mkdir()
+    say("reading the weights, dequantised to bfloat16")
+    save_weights(file, architecture_of(file), config, target)
+    say("reading the tokenizer")
+    save_tokenizer(file, out / "tokenizer")
+    config.save_pretrained(target)
+    GenerationConfig.from_model_config(config).save_pretrained(target)
+
+
+def folder_facts(source: Path) -> dict[str, Any]:
+    """Say where the model comes from. Raises InputError or BundleError for a file that is missing,
+    cut off or a Git LFS pointer."""
+    config = read_json(source / "config.json")
+    stored_tensors(source)
+    if not (source / "tokenizer.json").is_file():
+        raise InputError(f"SRC: {source} has no tokenizer.json")
+    digest = hashlib.sha256()
+    for file in sorted((*_model(source), *_tokenizer(source))):
+        digest.update(f"{file.name}\0{file_hash(file)}".encode())
+    return {
+        "name": source.resolve().name,
+        "file": source.name,
+        "sha256": digest.hexdigest(),
+        "quantisation": config.get("dtype") or config.get("torch_dtype") or "float32",
+        "licence": None,
+    }
+
+
+def copy_model(source: Path, out: Path, _say: Callable[[str], None]) -> None:
+    """Copy the model's files to target/ in `out` and the tokenizer's to tokenizer/."""
+    for part, files in (("target", _model(source)), ("tokenizer", _tokenizer(source))):
+        (out / part).mkdir()
+        for file in files:
+            shutil.copyfile(file, out / part / file.name)
+
+
+def _model(source: Path) -> list[Path]:
+    """The weights are those that transformers would read: a folder may hold others too."""
+    weights = weight_files(source)
+    index = [] if weights[0].name == SINGLE else [source / INDEX]
+    named = [source / name for name in MODEL_FILES]
+    return sorted(file for file in (*named, *index, *weights) if file.is_file())
+
+
+def _tokenizer(source: Path) -> list[Path]:
+    return sorted(source / name for name in TOKENIZER_FILES if (source / name).is_file())

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ops.harness import prompts
-from ops.harness.boundary import InputError
+from ops.common import prompts
+from ops.common.boundary import InputError
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
 from workers.target_sizes import target_sizes

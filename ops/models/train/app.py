@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ops.harness import flags
-from ops.harness.boundary import show_help
-from ops.harness.output import emit, say, table
+from ops.common import flags
+from ops.common.output import emit, say, table
 
 TITLES = {
     "medusa": "Medusa heads",
@@ -19,20 +18,13 @@ Config = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/training.md lists its fields)")
 ]
 
-train = typer.Typer(
-    help="Train heads for a target on its own answers.",
-    callback=show_help,
-    invoke_without_command=True,
-)
 
-
-@train.command()
 def generate(config: Config, json: flags.Json = None) -> None:
     """Generate the target's answers to prompts, as training data for heads.
 
     Example: `specadapt train generate answers.yaml`
     """
-    from ops.harness.prompts import select
+    from ops.common.prompts import select
     from ops.models.train.settings import AnswerGeneration, read_settings
     from training.generations import Asked, Drawing, generate_answers
     from workers.bundle import load_bundle
@@ -80,5 +72,4 @@ def _head_command(kind: str) -> Callable[..., None]:
     return command
 
 
-for kind in TITLES:
-    train.command(kind)(_head_command(kind))
+COMMANDS = {"generate": generate} | {kind: _head_command(kind) for kind in TITLES}

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ops.harness.boundary import InputError
-from ops.harness.output import say
+from ops.common.boundary import InputError
+from ops.common.output import say
 from ops.models.train.settings import HeadTraining
 from training.generations import generation_rows
 from training.heads.accuracy import HeadFigures

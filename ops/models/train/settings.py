@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from ops.harness.boundary import InputError
+from ops.common.boundary import InputError
 from schemas.base import Settings
 from schemas.config import EngineConfig
 from schemas.yaml_files import read_document

@@ -2,8 +2,8 @@
 
 import random
 
-from ops.harness.decoding import EncodedPrompt
-from ops.harness.prompts import Prompt
+from ops.common.decoding import EncodedPrompt
+from ops.common.prompts import Prompt
 from ops.tables.profile_runs import _texts
 
 LONG, SHORT = tuple(range(100, 140)), tuple(range(200, 210))

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from ops.models.bundle.gguf_blocks import read_groups
+from ops.models.bundle.gguf_weights import read_groups
 from tests.zoo import OURS
 from workers.bundle import load_bundle, read_json
 from workers.torch_engine.models.block_weights import PACKED, unpacked

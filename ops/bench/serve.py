@@ -1,0 +1,199 @@
+"""`specadapt bench serve`: latency, throughput and goodput of a service at its clients."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ops.common import flags
+from ops.common.output import cell, emit, progress, table
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from ops.bench.serve_runs import Arm, Plan, Served
+
+ROUTED = "routed"
+
+
+def bench_serve(
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", help="address of a running service  [default: start one]"),
+    ] = None,
+    config: flags.Config = None,
+    arms: Annotated[
+        str,
+        typer.Option(
+            "--arms",
+            metavar="A,B",
+            help="what is measured in turns on the same prompts: `routed`, methods of the service, "
+            "and addresses of other OpenAI-compatible servers",
+        ),
+    ] = ROUTED,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="ARM",
+            help="arm that ratios are over  [default: the fastest one but `routed`]",
+        ),
+    ] = None,
+    dataset_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--dataset-path", metavar="FILE", help="prompts as JSON Lines  [default: shipped ones]"
+        ),
+    ] = None,
+    num_prompts: Annotated[
+        int, typer.Option("--num-prompts", min=1, help="prompts per arm, equal per domain")
+    ] = 100,
+    request_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--request-rate",
+            min=1e-3,
+            metavar="R",
+            help="requests per second, as a Poisson process  [default: the next request follows "
+            "an answer]",
+        ),
+    ] = None,
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--max-concurrency",
+            min=1,
+            max=4096,
+            help="most requests in flight  [default: 1; unbounded with --request-rate]",
+        ),
+    ] = None,
+    turns: Annotated[
+        int,
+        typer.Option("--turns", min=1, help="times that each prompt is asked, in one conversation"),
+    ] = 1,
+    max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
+    temperature: flags.Temperature = 0.0,
+    goodput: Annotated[
+        str | None,
+        typer.Option(
+            "--goodput",
+            metavar="KEY:MS,...",
+            help="objectives in milliseconds that a good answer meets: ttft, tpot, e2el",
+        ),
+    ] = None,
+    seed: flags.Seed = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", help="write the figures as JSON; - for standard output"
+        ),
+    ] = None,
+) -> None:
+    """Measure a service under load: latency, throughput, goodput, and speed compared with others.
+
+    With several arms, all answer the same prompts in turns, and each arm's speed over the
+    baseline's has a 95% interval. OPENAI_API_KEY is sent as the key.
+
+    Example: `specadapt bench serve --arms routed,naive,eagle3 --num-prompts 40 --output out.json`
+    """
+    from ops.bench.serve_runs import Plan, arms_at, measure, objectives, requests_of
+    from ops.common.boundary import InputError
+    from ops.common.prompts import fingerprint, select
+    from ops.common.running_service import running_service
+    from ops.common.settings import describe_machine, names
+
+    asked = names(arms, "--arms")
+    if baseline is not None and baseline not in asked:
+        raise InputError(f"--baseline: {baseline} is not one of --arms: {arms}")
+    limits = objectives(goodput)
+    chosen = select([dataset_path] if dataset_path else None, limit=num_prompts, seed=seed)
+    if max_concurrency is None and request_rate is None:
+        max_concurrency = 1
+    parameters = {"max_tokens": max_tokens, "temperature": temperature}
+    plan = Plan(
+        requests_of(chosen, num_prompts), turns, parameters, request_rate, max_concurrency, seed
+    )
+    with running_service(base_url, config) as url:
+        found = asyncio.run(arms_at(url, asked))
+        with progress() as bar:
+            task = bar.add_task("prompts", total=len(found) * num_prompts)
+            served = asyncio.run(measure(found, plan, lambda: bar.advance(task)))
+    figures = _figures(served, plan, baseline, limits)
+    figures["settings"] = {
+        **describe_machine(),
+        **parameters,
+        "started_by": "this command" if base_url is None else "others",
+        "models": {arm.name: arm.model for arm in found},
+        "request_rate": request_rate,
+        "max_concurrency": max_concurrency,
+        "turns": turns,
+        "goodput_ms": limits,
+        "seed": seed,
+        "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
+    }
+    emit(figures, lambda: _tables(figures), output)
+
+
+def _figures(
+    served: "dict[Arm, Served]", plan: "Plan", baseline: str | None, limits: dict[str, float]
+) -> dict[str, Any]:
+    """Return the figures of every arm, and their ratios over the baseline."""
+    from ops.bench.serve_runs import figures_of, ratios, same_text
+
+    arms = {arm.name: figures_of(one, plan.turns, limits) for arm, one in served.items()}
+    others = [name for name in arms if name != ROUTED] or [*arms]
+    base = baseline or max(others, key=lambda name: arms[name]["tokens_per_s"])
+    answers = {arm.name: one.answers for arm, one in served.items()}
+    for name, ratio in ratios(answers, base, plan).items():
+        arms[name] |= ratio
+    same = same_text([*answers.values()]) if plan.parameters["temperature"] == 0 else None
+    return {"arms": arms, "baseline": base, "same_text": same}
+
+
+def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
+    arms, base = figures["arms"], figures["baseline"]
+    rates = ("tokens_per_s", "requests_per_s", "goodput_per_s")
+    yield table(
+        "At the client",
+        ["arm", "requests", "failed", "tokens/s", "requests/s", "good/s"],
+        [
+            [name, own["requests"], sum(own["errors"].values()), *map(own.get, rates)]
+            for name, own in arms.items()
+        ],
+    )
+    yield table(
+        f"Speed over {base}, with its 95% interval",
+        ["arm", "ratio", "answered by"],
+        [
+            [name, _ratio(own), ", ".join(f"{m} {count}" for m, count in own["methods"].items())]
+            for name, own in arms.items()
+        ],
+    )
+    columns = ("mean", "p50", "p95", "p99")
+    yield table(
+        "Milliseconds",
+        ["arm", "", *columns],
+        [
+            [name, title, *map(own[key].get, columns)]
+            for key, title in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2el_ms", "E2EL"))
+            for name, own in arms.items()
+        ],
+    )
+    if figures["settings"]["turns"] > 1:
+        rows = [
+            [name, turn + 1, one["ttft_ms_p50"], one["cached"]]
+            for name, own in arms.items()
+            for turn, one in enumerate(own["by_turn"])
+        ]
+        yield table("By turn", ["arm", "turn", "TTFT p50, ms", "prompt cached"], rows)
+    if len(arms) > 1 and figures["same_text"] is not None:
+        yield f"share of prompts with the same text from all arms: {cell(figures['same_text'])}"
+
+
+def _ratio(own: dict[str, Any]) -> str | None:
+    if own["over_baseline"] is None:
+        return None
+    low, high = own["over_baseline_ci95"]
+    return f"{own['over_baseline']:.3f} ({low:.3f} to {high:.3f})"

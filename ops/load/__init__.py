@@ -1,1 +1,0 @@
-"""Load tests and long-running experiments."""

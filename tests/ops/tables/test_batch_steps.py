@@ -1,0 +1,67 @@
+"""Step times of a batch: only what all of it shares is counted."""
+
+import itertools
+
+import pytest
+
+from ops.tables import profile_runs
+from ops.tables.profile_runs import BatchSteps
+from schemas import DecodeChunk
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock is a second after the one before."""
+    seconds = itertools.count()
+    monkeypatch.setattr(profile_runs.time, "perf_counter", lambda: float(next(seconds)))
+
+
+def chunk(*drafted: bool, end: bool = False) -> DecodeChunk:
+    return DecodeChunk(
+        request_id="a",
+        text="",
+        token_ids=tuple(range(len(drafted))),
+        drafted=drafted,
+        finish_reason="length" if end else None,
+    )
+
+
+@pytest.mark.usefixtures("clock")
+def test_steps_before_the_last_prompt_is_read_do_not_count() -> None:
+    steps = BatchSteps(2, wanted=2)
+    for _ in range(5):
+        steps.add(0, chunk(False))
+    steps.add(1, chunk(False))  # the last one's prompt is read: here it begins
+    for index in (0, 1, 0, 1):
+        steps.add(index, chunk(True, False))
+    assert steps.over.is_set()
+    assert steps.count == 4
+    # four seconds for two steps of two sequences
+    assert steps.seconds == 2.0
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_chunk_of_several_steps_counts_all_of_them() -> None:
+    steps = BatchSteps(1, wanted=3)
+    steps.add(0, chunk(False))
+    steps.add(0, chunk(True, True, False, False, True, False))
+    assert steps.over.is_set()
+    assert steps.count == 3
+
+
+@pytest.mark.usefixtures("clock")
+def test_it_is_over_when_one_ends() -> None:
+    steps = BatchSteps(2, wanted=100)
+    for index in (0, 1, 0, 1):
+        steps.add(index, chunk(False))
+    steps.add(0, chunk(False, end=True))
+    steps.add(1, chunk(False))
+    assert steps.over.is_set()
+    assert steps.count == 3
+
+
+def test_without_a_step_together_there_is_no_figure() -> None:
+    steps = BatchSteps(2, wanted=1)
+    steps.add(0, chunk(False, end=True))
+    with pytest.raises(ValueError, match="before all of them"):
+        _ = steps.seconds
