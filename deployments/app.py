@@ -17,6 +17,7 @@ from deployments.drafters.trainer import trained_parts
 from deployments.errors import RETRY_AFTER_SECONDS
 from deployments.guard.isolation import check_isolation
 from deployments.guard.key_file import read_keys
+from deployments.guard.slots import QUEUED_REQUESTS
 from deployments.ingress import Ingress
 from deployments.replica.method import MethodReplica
 from deployments.replica.placement import (
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 INGRESS = "ingress"
 SHARED = "shared"
+DRAIN_SECONDS = 120.0
+"""Time that an ingress has to finish its answers when it is replaced."""
 HEALTH_SECONDS = 2.0
 HEALTH_TIMEOUT_SECONDS = 10.0
 HEALTH_REQUESTS = 64
@@ -171,7 +174,7 @@ def _lines(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
 
 def _ingress_deployment(config: AppConfig) -> serve.Deployment:
     http = config.http
-    slots = http.ingress_max_ongoing_requests + http.ingress_max_queued_requests
+    slots = http.ingress_max_ongoing_requests + QUEUED_REQUESTS
     return cast(serve.Deployment, serve.deployment(Ingress)).options(
         name=INGRESS,
         num_replicas=http.ingress_replicas,
@@ -186,12 +189,12 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         logging_config={"encoding": "JSON", **NO_ACCESS_LOG},
         # Ray notices only then that one has died.
         health_check_period_s=HEALTH_SECONDS,
-        graceful_shutdown_timeout_s=http.ingress_drain_seconds,
+        graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={
             "num_cpus": http.ingress_num_cpus,
             "runtime_env": {
                 "env_vars": {
-                    **thread_environment(config.router.encoder_threads),
+                    **thread_environment(1),
                     **transport.INGRESS,
                 }
             },

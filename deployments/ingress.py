@@ -28,10 +28,10 @@ from deployments.configuration import (
 from deployments.drafters.actor import drafters_actor
 from deployments.drafters.line import SampleLine
 from deployments.guard.middleware import guarded
-from deployments.guard.slots import Slots
+from deployments.guard.slots import QUEUED_REQUESTS, Slots
 from deployments.learning.actor import feedback_actor
-from deployments.learning.link import FeedbackLink
-from deployments.loads.board import load_board
+from deployments.learning.link import FLUSH_SECONDS, FeedbackLink
+from deployments.loads.board import REPORT_SECONDS, load_board
 from deployments.loads.line import LoadsLine
 from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
@@ -63,7 +63,6 @@ class Ingress:
         log_with_serve()
         bypass_proxies()
         application = serve.get_replica_context().app_name
-        poll_seconds = config.feedback.load_report_seconds
 
         def connect(find: Callable[[str, AppConfig], Any]) -> Callable[[], Awaitable[Any]]:
             return partial(asyncio.to_thread, lambda: Remote(find(application, config)))
@@ -76,12 +75,11 @@ class Ingress:
         self._link = FeedbackLink(
             served_table(config),
             connect(feedback_actor),
-            LoadsLine(connect(load_board), poll_seconds),
-            flush_seconds=config.feedback.flush_seconds,
-            poll_seconds=poll_seconds,
+            LoadsLine(connect(load_board), REPORT_SECONDS),
+            flush_seconds=FLUSH_SECONDS,
+            poll_seconds=REPORT_SECONDS,
             metrics=metrics,
         )
-        self._link.settings = config.router
         training = config.feedback.drafter_training
         self._samples = SampleLine(connect(drafters_actor), metrics) if training else None
         self._answerer = answerer = Answerer(
@@ -126,7 +124,7 @@ class Ingress:
             return
         self._metrics.settings_refused.set(0)
         self._http.config, self._http.refused_settings = config, None
-        self._answerer.config = self._link.settings = config.router
+        self._answerer.config = config.router
         logger.info("settings in force: %s", live_fields(config))
 
     async def follow(self, args: Mapping[str, Any]) -> str | None:
@@ -145,8 +143,7 @@ class Ingress:
         app.add_middleware(
             Slots,
             ongoing=http.ingress_max_ongoing_requests,
-            queued=http.ingress_max_queued_requests,
-            body_seconds=http.max_body_seconds,
+            queued=QUEUED_REQUESTS,
         )
         if self._replay is not None:
             app.add_middleware(ReplayNotice, notice=self._replay)

@@ -180,7 +180,7 @@ def measured(
     if (count := len(paired.prompt_ids)) < clusters:
         raise InputError(f"--clusters: {clusters} of {count} prompts that count for speed")
     settings = load_config(config).router
-    encoder = Encoder(settings.encoder, settings.encoder_threads)
+    encoder = Encoder(settings.encoder)
     vectors = embed(encoder, [p.text for p in profile.prompts], "prompts")
     centroids = cluster.fit(vectors, clusters, seed)
     labels = cluster.assign(centroids, vectors)

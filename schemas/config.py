@@ -1,14 +1,14 @@
 """One configuration for files, flags and Ray Serve's args."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from schemas.base import Settings
 from schemas.http import HttpConfig
 from schemas.method import MethodSpec
-from schemas.vllm import OpenAIConfig, VllmConfig
+from schemas.vllm import AdapterName, OpenAIConfig
 
 DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
@@ -48,15 +48,6 @@ class EngineConfig(Settings):
         gt=0.0,
         description="longest step; then the engine counts as failed and its replica is replaced",
     )
-    prefill_chunk: int = Field(
-        default=256, ge=16, description="prompt tokens read between two steps of running requests"
-    )
-    joint_prompt_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="tokens of prompts that share one forward; null: as many as take at most "
-        "twice the time of one token, as measured at the start",
-    )
     prefix_cache: bool = Field(
         default=True, description="compute a prefix that prompts share once; off in benchmarks"
     )
@@ -71,7 +62,14 @@ class EngineConfig(Settings):
     replay_slowdown: float = Field(
         default=1.0, ge=1.0, description="factor of every recorded second"
     )
-    vllm: VllmConfig = Field(default=VllmConfig(), description="read by methods of engine 'vllm'")
+    lora_adapters: dict[AdapterName, Path] = Field(
+        default={},
+        description="LoRA adapters of the target for vLLM's methods, in PEFT's format; `model: "
+        "BUNDLE:NAME` in a request chooses one",
+    )
+    vllm: dict[str, Any] = Field(
+        default={}, description="fields of vLLM's AsyncEngineArgs for vLLM's methods, as they are"
+    )
     openai: OpenAIConfig | None = Field(default=None, description="servers for vLLM's methods")
 
     @model_validator(mode="after")
@@ -121,9 +119,6 @@ class MethodDeployment(Settings):
         description="predicted seconds of outstanding work per replica, in full batches; more work "
         "adds replicas",
     )
-    spare_replicas: int = Field(
-        default=0, ge=0, description="replicas in addition to those that the work needs"
-    )
     drain_seconds: float = Field(
         default=120.0,
         ge=0.0,
@@ -142,28 +137,11 @@ class MethodDeployment(Settings):
         return self
 
 
-class CircuitConfig(Settings):
-    """When a failing method is disabled, and for how long. Each ingress counts for itself."""
-
-    consecutive_failures: int = Field(default=5, ge=1, description="failures in a row that open it")
-    failure_share: float = Field(
-        default=0.5, gt=0.0, le=1.0, description="share of the window's answers that also opens it"
-    )
-    window_seconds: float = Field(default=30.0, gt=0.0)
-    window_answers: int = Field(
-        default=20, ge=1, description="least answers for failure_share to apply"
-    )
-    pause_seconds: float = Field(
-        default=5.0, gt=0.0, description="pause before one request is tried"
-    )
-
-
 class RouterConfig(Settings):
-    """The routing table, how much the policy explores, and when a method is disabled."""
+    """The routing table, how much the policy explores, and which methods operators prefer."""
 
     routing: Path | None = Field(default=None, description="default: <bundle>/routing")
     encoder: Path | None = Field(default=None, description="default: the exported encoder's place")
-    encoder_threads: int = Field(default=1, ge=1)
     default_method: str | None = None
     lossy: bool = Field(default=False, description="admit methods that are not lossless")
     exploration: float = Field(
@@ -172,28 +150,8 @@ class RouterConfig(Settings):
         le=0.5,
         description="share of latency that exploration may cost; 0 disables it",
     )
-    half_life: float = Field(
-        default=50.0,
-        gt=0.0,
-        description="observations of a cluster after which earlier ones have half their weight",
-    )
-    hysteresis: float = Field(
-        default=0.05, ge=0.0, description="least advantage of a new favourite, and under load"
-    )
-    confidence: float = Field(
-        default=0.8, ge=0.5, lt=1.0, description="least probability that a new favourite is better"
-    )
-    conversation_margin: float = Field(default=0.15, ge=0.0)
     refit: bool = Field(
         default=True, description="build clusters for new kinds of prompts while serving"
-    )
-    drift_window: int = Field(
-        default=400, ge=40, le=2000, description="prompts that are compared with those of the fit"
-    )
-    stale_table_seconds: float = Field(
-        default=30.0,
-        gt=0.0,
-        description="time without the feedback actor after which answers report a stale table",
     )
     weights: dict[str, Annotated[float, Field(ge=0.0, le=10.0)]] = Field(
         default={},
@@ -203,21 +161,12 @@ class RouterConfig(Settings):
     pinned_clusters: dict[Annotated[int, Field(ge=0)], str] = Field(
         default={}, description="clusters whose prompts one method answers while it is available"
     )
-    circuit: CircuitConfig = CircuitConfig()
 
 
 class FeedbackConfig(Settings):
-    """Where what is learned is kept, how often it is exchanged, and what drafters learn from."""
+    """Where what is learned is kept, and what drafters learn from."""
 
     state_uri: str = Field(default="state", description="a folder, or any fsspec URI")
-    snapshot_seconds: float = Field(
-        default=3600.0, gt=0.0, description="interval between snapshots of what was learned"
-    )
-    snapshots_kept: int = Field(default=24, ge=1)
-    flush_seconds: float = Field(
-        default=0.5, gt=0.0, description="interval of ingress -> actor batches"
-    )
-    load_report_seconds: float = Field(default=0.25, gt=0.0)
     drafter_training: bool = Field(
         default=False,
         description="keep prompts and answers to train drafters on; with http.guard.keys_file only "
@@ -231,9 +180,6 @@ class FeedbackConfig(Settings):
     )
     retain_hours: float = Field(
         default=168.0, gt=0.0, description="age at which a kept prompt and answer are deleted"
-    )
-    trainer_threads: int = Field(
-        default=1, ge=1, description="threads that train drafters on a CPU while no request runs"
     )
     trainer_num_gpus: float = Field(
         default=0.0, ge=0.0, description="share of a GPU that trains drafters; 0: the CPU does"

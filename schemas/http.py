@@ -50,11 +50,6 @@ class HttpConfig(Settings):
         description="refuse bodies with unknown fields; otherwise these are ignored and named in "
         "the header x-specadapt-ignored",
     )
-    max_body_seconds: float = Field(
-        default=30.0,
-        gt=0.0,
-        description="time for a request's body; slower ones are refused with 408",
-    )
     max_answer_seconds: float | None = Field(
         default=None, gt=0.0, description="longest deadline, and that of requests without one"
     )
@@ -68,17 +63,9 @@ class HttpConfig(Settings):
     )
     ingress_replicas: int = Field(default=1, ge=1)
     ingress_num_cpus: float = Field(default=0.5, ge=0.0)
-    ingress_drain_seconds: float = Field(
-        default=120.0, ge=0.0, description="like drain_seconds of methods"
-    )
     ingress_max_replicas_per_node: int | None = Field(
         default=None, ge=1, le=100, description="like max_replicas_per_node of methods"
     )
     ingress_max_ongoing_requests: int = Field(
         default=256, ge=1, description="requests that an ingress handles at a time"
-    )
-    ingress_max_queued_requests: int = Field(
-        default=256,
-        ge=0,
-        description="more requests that send their bodies or wait; others are refused with 429",
     )

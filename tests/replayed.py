@@ -86,7 +86,7 @@ def replay_config(
             "routing": folder / "routing",
             "encoder": encoder_folder(folder / "encoder"),
         },
-        "feedback": {"state_uri": str(folder / "state"), "flush_seconds": 0.1},
+        "feedback": {"state_uri": str(folder / "state")},
     }
     return configured(body, settings)
 

@@ -1,6 +1,6 @@
 """A configuration that serves a tiny bundle: routing table and encoder included."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +104,14 @@ def service_config(
         "methods": [{"name": name, "num_cpus": 0.5} for name in methods],
         "engine": {"dtype": "float32", "kv_slots": 4096, "max_context": 512},
         "router": {"routing": folder / "routing", "encoder": encoder, "exploration": 0.0},
-        "feedback": {"state_uri": str(folder / "state"), "flush_seconds": 0.1},
+        "feedback": {"state_uri": str(folder / "state")},
     }
     return configured(body, settings)
+
+
+def preferring(method: str, methods: Iterable[str]) -> dict[str, float]:
+    """Return weights with which a method is the preferred one, whatever is measured."""
+    return {name: 10.0 if name == method else 0.01 for name in methods}
 
 
 def configured(body: dict[str, Any], settings: Mapping[str, Any]) -> AppConfig:

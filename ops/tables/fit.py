@@ -73,7 +73,7 @@ def fit(
 
     routing = load_config(config).router
     measured = profiled(profile, profile_ids)
-    encoder = Encoder(routing.encoder, routing.encoder_threads)
+    encoder = Encoder(routing.encoder)
     vectors = embed(encoder, [p.text for p in measured.prompts], "profiled prompts")
     texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
     clustered = embed(encoder, texts, "prompts to cluster") if texts else vectors

@@ -234,8 +234,8 @@ def test_settings_change_without_a_request_being_lost(service):
     ) as stream:
         lines = (line for line in stream.iter_lines() if line.startswith("data: "))
         next(lines)
-        settings({"router": {"weights": {"naive": 0.0}, "half_life": 7}})
-        until(lambda: in_force(url)["router"]["half_life"] == 7.0)
+        settings({"router": {"weights": {"naive": 0.0}, "exploration": 0.125}})
+        until(lambda: in_force(url)["router"]["exploration"] == 0.125)
         rest = list(lines)
     assert rest[-1] == "data: [DONE]", "an answer in progress goes on"
     assert '"completion_tokens":300' in "".join(rest).replace(" ", "")
@@ -248,7 +248,7 @@ def test_settings_change_without_a_request_being_lost(service):
     answer = ask(url)
     assert answer.headers["x-specadapt-method"] == "naive"
     assert answer.headers["x-specadapt-reason"] == "pinned_cluster"
-    assert in_force(url)["router"]["half_life"] == 50.0, "what is left out is as configured"
+    assert in_force(url)["router"]["exploration"] == 0.0, "what is left out is as configured"
     assert born(url) == before, "nothing was started again"
     assert until(lambda: [one for one in logged() if "settings in force" in one["message"]])
 

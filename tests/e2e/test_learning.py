@@ -16,7 +16,7 @@ FIRST, SECOND = "draft_verify", "ngram"
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
-    """Two replicas of the best method, one of each other; none computes. Learns quickly."""
+    """Two replicas of the best method, one of each other; none computes."""
     settings = {
         "methods": [
             {"name": name, "num_cpus": 0, "min_replicas": count, "max_replicas": count}
@@ -24,7 +24,6 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
         ],
         # slow enough for the seconds of HTTP to be few beside the engine's on a busy machine
         "engine": {"replay_slowdown": 2.0},
-        "router": {"half_life": 20.0, "drift_window": 40},
         "http": {"port": port},
     }
     folder = tmp_path_factory.mktemp("learning")

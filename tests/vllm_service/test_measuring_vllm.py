@@ -14,7 +14,7 @@ from ops.harness.decoding import decode
 from ops.harness.engines import POLLING_SECONDS, engines_of
 from ops.harness.settings import Setup
 from ops.main import app
-from schemas import EngineConfig, SamplingParams, VllmConfig
+from schemas import EngineConfig, SamplingParams
 from workers.bundle import load_bundle
 from workers.methods import get_method
 
@@ -26,7 +26,7 @@ ENGINE = EngineConfig(
     max_batch=4,
     max_context=512,
     kv_slots=4096,
-    vllm=VllmConfig(enforce_eager=True),
+    vllm={"enforce_eager": True},
 )
 
 

@@ -87,7 +87,7 @@ class ReplayEngine:
             rows=rows_of(config),
             context=self._capacity,
             max_waiting=config.max_waiting,
-            chunk=config.prefill_chunk,
+            chunk=256,
         )
         self._stepper: asyncio.Task[None] | None = None
         self._healthy = True

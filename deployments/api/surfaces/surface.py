@@ -13,7 +13,6 @@ from deployments.api.event_stream import COMMENT
 from deployments.api.input import Input, validated
 from deployments.api.known_fields import refuse_others
 from deployments.api.request_bodies import ChatRequest
-from deployments.api.response_bodies import Usage
 from deployments.api.tools.pieces import Piece
 from deployments.errors import ApiError
 from schemas import DecodeChunk
@@ -133,7 +132,7 @@ class Writer(ABC):
         """Return a piece's events."""
 
     @abstractmethod
-    def end(self, finish: str, usage: Usage) -> list[Event]:
+    def end(self, finish: str, usage: Mapping[str, Any]) -> list[Event]:
         """Return the events after the last piece. finish: as in a chat."""
 
     @abstractmethod

@@ -151,21 +151,6 @@ def test_a_shared_step_takes_what_its_sequences_methods_take_on_the_mean(load):
     assert set(engine.load().recent_step_seconds) == {"naive", "ngram"}
 
 
-def test_long_prompts_are_read_in_chunks_between_steps(load):
-    engine = load({"naive/0": PLAIN, "naive/1": PLAIN}, prefill_chunk=16)
-
-    async def one_after_the_other() -> tuple[list[DecodeChunk], list[DecodeChunk]]:
-        return await asyncio.gather(
-            answer(engine, request("naive", 0, max_tokens=21)),
-            answer(engine, request("naive", 1, max_tokens=21)),
-        )
-
-    _, second = run_simulated(one_after_the_other())
-    # 16 tokens a round: the first prompt of ten and six of the second, then a step of the first
-    expected = 2 * PREFILL + step_seconds("naive", 1, 11)
-    assert second[-1].stats.first_token_seconds == pytest.approx(expected)
-
-
 def test_the_load_is_truthful_and_cancelling_frees_the_place(load):
     engine = load({f"naive/{i}": PLAIN for i in range(4)}, max_batch=2, max_waiting=1)
 

@@ -130,7 +130,7 @@ def test_a_command_without_a_model_gets_the_only_methods_arguments_or_plain_deco
 
 def test_each_of_several_values_is_a_word_of_the_command(tmp_path):
     save_adapter(DEMO / "target", tmp_path / "law")
-    engine = AppConfig(engine={"vllm": {"lora_adapters": {"law": tmp_path / "law"}}}).engine
+    engine = AppConfig(engine={"lora_adapters": {"law": tmp_path / "law"}}).engine
     words = completed(["/bin/vllm", "serve"], Setup(DEMO, (get_method("vllm_naive"),), engine))
     place = words.index("--lora-target-modules")
     assert words[place + 1 : place + 4] == ["down_proj", "q_proj", "v_proj"]

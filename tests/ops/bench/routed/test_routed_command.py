@@ -52,7 +52,7 @@ def test_people_get_tables(specadapt, listening, prompts_file):
         *["--limit", 1, "--max-tokens", 12, "--repeats", 1],
     )
     assert result.exit_code == 0, result.stderr
-    for said in ("routed over best single", "routed by reason: favourite 1", "1 of 1 prompts"):
+    for said in ("routed over best single", "routed by reason: preferred 1", "1 of 1 prompts"):
         assert said in result.stdout
 
 

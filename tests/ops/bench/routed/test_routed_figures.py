@@ -26,7 +26,7 @@ TABLES = SHAPES.flatmap(lambda shape: arrays(np.float64, shape, elements=st.floa
 
 
 def run(arm, prompt, repeat, rate, tokens=20, **more):
-    given = {"method": "a" if arm == ROUTED else arm, "reason": "favourite", "domain": "math"}
+    given = {"method": "a" if arm == ROUTED else arm, "reason": "preferred", "domain": "math"}
     given |= {"target_steps": tokens // 2, "text": "same"} | more
     return Run(
         arm=arm, prompt_id=prompt, repeat=repeat, tokens=tokens, seconds=tokens / rate, **given
@@ -137,11 +137,11 @@ def test_intervals_repeat_under_one_seed_and_hold_the_ratio():
 
 def test_reasons_and_choices_are_those_of_all_routed_answers():
     runs = [r for r in table(SMALL) if r.arm != ROUTED]
-    for prompt, reason, method in [("p", "favourite", "a"), ("q", "exploration", "b")]:
+    for prompt, reason, method in [("p", "preferred", "a"), ("q", "exploration", "b")]:
         runs += [run(ROUTED, prompt, i, 30.0, reason=reason, method=method) for i in range(2)]
     runs.append(run(ROUTED, "short", 0, 30.0, tokens=2))
     figures = summarise(runs, METHODS, repeats=2, seed=0)
-    assert figures["reasons"] == {"favourite": 3, "exploration": 2}
+    assert figures["reasons"] == {"preferred": 3, "exploration": 2}
     assert figures["chosen"] == {"a": 3, "b": 2}
 
 
