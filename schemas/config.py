@@ -28,7 +28,9 @@ class DatastoreConfig(Settings):
 class EngineConfig(Settings):
     """One engine's resources; the same values are used to profile and to serve."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="auto: cuda if torch sees a GPU"
+    )
     dtype: Literal["auto", "bfloat16", "float32", "q4", "int8"] = Field(
         default="auto",
         description="auto: the fastest for the target and the CPU; in vLLM bfloat16 where it is "
@@ -83,13 +85,19 @@ class EngineConfig(Settings):
 class MethodDeployment(Settings):
     """One method of the portfolio and the resources of its own replicas, if it has any."""
 
-    name: str
+    name: str = Field(description="of a built-in method, of the bundle's own, or of `spec`")
     spec: MethodSpec | None = Field(
         default=None, description="defines a method that is not built in"
     )
-    min_replicas: int = Field(default=1, ge=0)
-    max_replicas: int = Field(default=1, ge=1)
-    num_cpus: float = Field(default=0.5, ge=0.0)
+    min_replicas: int = Field(
+        default=1, ge=0, description="0: the first replica starts when a prompt would go there"
+    )
+    max_replicas: int = Field(
+        default=1, ge=1, description="above min_replicas the number follows the work"
+    )
+    num_cpus: float = Field(
+        default=0.5, ge=0.0, description="logical CPUs that Ray reserves for a replica"
+    )
     num_gpus: float = Field(
         default=0.0,
         ge=0.0,
@@ -125,8 +133,12 @@ class MethodDeployment(Settings):
         description="time that a replica has to finish its answers when it is scaled down or "
         "replaced",
     )
-    upscale_delay_seconds: float = Field(default=5.0, ge=0.0)
-    downscale_delay_seconds: float = Field(default=300.0, ge=0.0)
+    upscale_delay_seconds: float = Field(
+        default=5.0, ge=0.0, description="time with more work before replicas are added"
+    )
+    downscale_delay_seconds: float = Field(
+        default=300.0, ge=0.0, description="time with less work before replicas are removed"
+    )
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
@@ -140,9 +152,11 @@ class MethodDeployment(Settings):
 class RouterConfig(Settings):
     """The routing table, how much the policy explores, and which methods operators prefer."""
 
-    routing: Path | None = Field(default=None, description="default: <bundle>/routing")
+    routing: Path | None = Field(default=None, description="default: routing in the bundle")
     encoder: Path | None = Field(default=None, description="default: the exported encoder's place")
-    default_method: str | None = None
+    default_method: str | None = Field(
+        default=None, description="answers prompts without a cluster  [default: the table's]"
+    )
     lossy: bool = Field(default=False, description="admit methods that are not lossless")
     exploration: float = Field(
         default=0.01,
@@ -193,7 +207,10 @@ class AppConfig(Settings):
         default=Path("bundles/smollm2"),
         description="bundles/demo if this is not set and SmolLM2 is not imported",
     )
-    layout: Literal["per_method", "shared"] = "per_method"
+    layout: Literal["per_method", "shared"] = Field(
+        default="per_method",
+        description="shared: every replica holds all methods and has the resources of `shared`",
+    )
     methods: tuple[MethodDeployment, ...] = Field(
         default=tuple(MethodDeployment(name=n) for n in DEFAULT_PORTFOLIO),
         description="default: the bundle's portfolio, or those for which it has the parts",

@@ -42,9 +42,11 @@ class GuardConfig(Settings):
 class HttpConfig(Settings):
     """Where the ingress listens and what it accepts."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(default=8000, ge=0, le=65535)
-    max_body_bytes: int = Field(default=2_000_000, ge=1024)
+    host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0: all")
+    port: int = Field(default=8000, ge=0, le=65535, description="0: any that is free")
+    max_body_bytes: int = Field(
+        default=2_000_000, ge=1024, description="size of a request's body; larger ones get 413"
+    )
     strict_fields: bool = Field(
         default=False,
         description="refuse bodies with unknown fields; otherwise these are ignored and named in "
@@ -61,8 +63,10 @@ class HttpConfig(Settings):
         default=None,
         description="how the model writes tool calls  [default: what its chat template shows]",
     )
-    ingress_replicas: int = Field(default=1, ge=1)
-    ingress_num_cpus: float = Field(default=0.5, ge=0.0)
+    ingress_replicas: int = Field(default=1, ge=1, description="processes that answer HTTP")
+    ingress_num_cpus: float = Field(
+        default=0.5, ge=0.0, description="like num_cpus of methods"
+    )
     ingress_max_replicas_per_node: int | None = Field(
         default=None, ge=1, le=100, description="like max_replicas_per_node of methods"
     )
