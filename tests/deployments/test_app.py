@@ -112,7 +112,6 @@ def test_the_shared_layout_has_one_deployment_for_all(config):
 def test_ray_serve_can_call_it_with_the_args_of_a_file(config):
     made = call_user_app_builder_with_args_if_necessary(build, config.model_dump(mode="json"))
     assert set(deployments(made)) == set(deployment_names(config)), "what a file may override"
-    assert "user-config" not in deployments(build(config))
 
 
 @pytest.mark.parametrize(

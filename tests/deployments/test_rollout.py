@@ -52,7 +52,7 @@ def test_a_change_restarts_what_reads_it(config, changes, restarted):
     before, after = versions(config), versions(changed(config, **changes))
     assert {n for n in before if before[n].requires_actor_restart(after[n])} == restarted
     if changes:
-        told = before["user-config"].requires_actor_reconfigure(after["user-config"])
+        told = before["naive"].requires_actor_reconfigure(after["naive"])
         assert told, "from where ingresses learn of it"
 
 

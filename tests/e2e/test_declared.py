@@ -265,11 +265,6 @@ def test_wrong_settings_are_refused_and_the_service_lives_on(service):
     def status():
         return serve.status().applications[NAME]
 
-    until(lambda: status().status == "UNHEALTHY")
-    assert "user-config" in status().message
-    assert {d.status for name, d in status().deployments.items() if name != "user-config"} == {
-        "HEALTHY"
-    }
     until(lambda: metric("ray_specadapt_settings_refused") == 1.0)
     assert until(lambda: [one for one in logged() if "user_config is refused" in one["message"]])
     assert ask(url).is_success

@@ -53,7 +53,7 @@ STARTS = 'ray_serve_deployment_replica_starts_total{application="specadapt",depl
 SCENARIOS = {
     "in order": (GOOD, set()),
     "nothing is scraped": ({}, {"SpecAdaptNoIngress", "SpecAdaptNoMethod"}),
-    "no method": (healthy("ingress") | healthy("user-config"), {"SpecAdaptNoMethod"}),
+    "no method": (healthy("ingress"), {"SpecAdaptNoMethod"}),
     "all circuits open": (
         ORDER | stays("circuit_state", 2, method="naive"),
         {"SpecAdaptNoMethod", "SpecAdaptCircuitOpen"},
