@@ -1,5 +1,4 @@
-"""What the Serve configuration says of a running application: its `args`, and replacements for which
-no room is left.
+"""What is declared of a running application: its `args`, and replacements that find no room.
 
 Every deployment of methods has the application's resolved `args` as its `user_config`, and Ray
 Serve's controller tells them. The ingress's own `user_config` is the operator's.

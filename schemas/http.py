@@ -64,9 +64,7 @@ class HttpConfig(Settings):
         description="how the model writes tool calls  [default: what its chat template shows]",
     )
     ingress_replicas: int = Field(default=1, ge=1, description="processes that answer HTTP")
-    ingress_num_cpus: float = Field(
-        default=0.5, ge=0.0, description="like num_cpus of methods"
-    )
+    ingress_num_cpus: float = Field(default=0.5, ge=0.0, description="like num_cpus of methods")
     ingress_max_replicas_per_node: int | None = Field(
         default=None, ge=1, le=100, description="like max_replicas_per_node of methods"
     )

@@ -12,17 +12,16 @@ from schemas import AppConfig, MethodDeployment, MethodSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 MOST = 75
-INTRODUCTION = """# Settings
-
-Use this page to look up a setting. A YAML file for `specadapt serve --config`, the `args` of a Ray \
-Serve configuration and the flags of commands set the same fields. `specadapt config validate FILE` \
-names a wrong one, `specadapt config show FILE` prints all of them. `methods` is a list; `shared` \
-has the same fields as its items. [operations.md](operations.md#changing-it-while-it-runs) lists \
-those that change without a restart.
-
-| setting | default | what it does |
-|---|---|---|
-"""
+INTRODUCTION = (
+    "# Settings\n\n"
+    "Use this page to look up a setting. A YAML file for `specadapt serve --config`, the `args` of "
+    "a Ray Serve configuration and the flags of commands set the same fields. `specadapt config "
+    "validate FILE` names a wrong one, `specadapt config show FILE` prints all of them. `methods` "
+    "is a list; `shared` has the same fields as its items. "
+    "[operations.md](operations.md#changing-it-while-it-runs) lists those that change without a "
+    "restart.\n\n"
+    "| setting | default | what it does |\n|---|---|---|\n"
+)
 
 
 def page() -> str:

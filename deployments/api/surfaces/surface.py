@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from pydantic import GetJsonSchemaHandler, PrivateAttr, ValidationInfo, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import PrivateAttr, ValidationInfo, model_validator
 
 from deployments.api.event_stream import COMMENT
 from deployments.api.input import Input, validated
@@ -68,16 +66,6 @@ class SurfaceBody(Passed, ABC):
         refuse_others(value, cls.only)
         known = {*cls.without_effect, *cls.only} - cls.model_fields.keys()
         return {name: given for name, given in value.items() if name not in known}
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        known: dict[str, Any] = {name: {} for name in cls.without_effect}
-        known |= {name: {"enum": [*values, None]} for name, values in cls.only.items()}
-        schema["properties"] = known | schema["properties"]
-        return schema
 
     @abstractmethod
     def chat_body(self) -> dict[str, Any]:
