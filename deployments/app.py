@@ -10,13 +10,14 @@ from typing import Any, cast
 
 from ray import serve
 
-from deployments import transport, user_config
+from deployments import transport
 from deployments.artifacts import portfolios, read_template, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
 from deployments.drafters.trainer import trained_parts
 from deployments.errors import RETRY_AFTER_SECONDS
 from deployments.guard.isolation import check_isolation
 from deployments.guard.key_file import read_keys
+from deployments.guard.slots import QUEUED_REQUESTS
 from deployments.ingress import Ingress
 from deployments.replica.method import MethodReplica
 from deployments.replica.placement import (
@@ -35,7 +36,6 @@ from deployments.rollout import (
     version_of,
     versioned,
 )
-from deployments.user_config import UserConfig
 from schemas import AppConfig, EngineConfig, MethodDeployment, MethodSpec
 from schemas.keys import KeyRing
 from workers.drafting.lookup.datastore import open_datastore
@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 INGRESS = "ingress"
 SHARED = "shared"
+DRAIN_SECONDS = 120.0
+"""Time that an ingress has to finish its answers when it is replaced."""
 HEALTH_SECONDS = 2.0
 HEALTH_TIMEOUT_SECONDS = 10.0
 HEALTH_REQUESTS = 64
@@ -61,12 +63,11 @@ def build(args: AppConfig | Mapping[str, Any]) -> serve.Application:
     routing table does not fit.
     """
     config = resolved(validated(args))
-    # Only a Serve configuration, whose args are a mapping, has a user_config to be refused.
+    # Only a Serve configuration, whose args are a mapping, changes a running application.
     declared = isinstance(args, Mapping)
-    shown = [_user_config_deployment(config).bind(INGRESS)] if declared else []
-    # Only there do changes reach a running ingress.
     version = version_of(read_by_ingress(config) if declared else config)
-    return versioned(_ingress_deployment(config), version).bind(config, checked(config), *shown)
+    engines = checked(config, declared=declared)
+    return versioned(_ingress_deployment(config), version).bind(config, engines, declared)
 
 
 def deployment_names(config: AppConfig) -> tuple[str, ...]:
@@ -74,10 +75,10 @@ def deployment_names(config: AppConfig) -> tuple[str, ...]:
     them."""
     shared = config.layout == "shared"
     engines = (SHARED,) if shared else tuple(method.name for method in config.methods)
-    return INGRESS, *engines, user_config.NAME
+    return INGRESS, *engines
 
 
-def checked(config: AppConfig) -> dict[str, serve.Application]:
+def checked(config: AppConfig, *, declared: bool = False) -> dict[str, serve.Application]:
     """Return each method's deployment in a resolved configuration.
 
     Everything that can be known before a start is checked: bundle, methods, GPUs, routing table,
@@ -108,7 +109,7 @@ def checked(config: AppConfig) -> dict[str, serve.Application]:
         return {
             spec.name: deployment
             for specs in engines
-            for deployment in [_method_deployment(specs, config)]
+            for deployment in [_method_deployment(specs, config, declared)]
             for spec in specs
         }
     except ValueError as error:
@@ -124,8 +125,13 @@ def _warn_if_no_key_teaches(ring: KeyRing, config: AppConfig) -> None:
         )
 
 
-def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.Application:
-    """Return the deployment of an engine's methods, bound to its arguments."""
+def _method_deployment(
+    specs: Sequence[MethodSpec], config: AppConfig, declared: bool
+) -> serve.Application:
+    """Return the deployment of an engine's methods, bound to its arguments.
+
+    declared: whether ingresses read the configuration from it (`deployments.declared`).
+    """
     name = SHARED if config.layout == "shared" else specs[0].name
     resources = resources_of(specs[0].name, config)
     names = tuple(spec.name for spec in specs)
@@ -135,6 +141,7 @@ def _method_deployment(specs: Sequence[MethodSpec], config: AppConfig) -> serve.
         **_lines(resources, config.engine),
         request_router_config={"request_router_class": REPLICA_CHOICE},
         logging_config=NO_ACCESS_LOG,
+        user_config=config.model_dump(mode="json") if declared else None,
         max_surge_percent=surge_percent(resources, config.engine),
         # Three failures in a row replace a replica: an engine that has died is one for seconds.
         health_check_period_s=HEALTH_SECONDS,
@@ -168,7 +175,7 @@ def _lines(resources: MethodDeployment, engine: EngineConfig) -> dict[str, Any]:
 
 def _ingress_deployment(config: AppConfig) -> serve.Deployment:
     http = config.http
-    slots = http.ingress_max_ongoing_requests + http.ingress_max_queued_requests
+    slots = http.ingress_max_ongoing_requests + QUEUED_REQUESTS
     return cast(serve.Deployment, serve.deployment(Ingress)).options(
         name=INGRESS,
         num_replicas=http.ingress_replicas,
@@ -183,28 +190,17 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
         logging_config={"encoding": "JSON", **NO_ACCESS_LOG},
         # Ray notices only then that one has died.
         health_check_period_s=HEALTH_SECONDS,
-        graceful_shutdown_timeout_s=http.ingress_drain_seconds,
+        graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={
             "num_cpus": http.ingress_num_cpus,
             "runtime_env": {
                 "env_vars": {
-                    **thread_environment(config.router.encoder_threads),
+                    **thread_environment(1),
                     **transport.INGRESS,
                 }
             },
         },
     )
-
-
-def _user_config_deployment(config: AppConfig) -> serve.Deployment:
-    deployment = cast(serve.Deployment, serve.deployment(UserConfig)).options(
-        name=user_config.NAME,
-        user_config=config.model_dump(mode="json"),
-        health_check_period_s=HEALTH_SECONDS,
-        ray_actor_options={"num_cpus": 0},
-        max_surge_percent=SURGE_PERCENT,
-    )
-    return versioned(deployment, INGRESS)
 
 
 def _scale(resources: MethodDeployment) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _unfitted(config: AppConfig, specs: Sequence[MethodSpec], why: str) -> Routi
 def served_encoder(config: AppConfig) -> Encoder | None:
     """Load the configured encoder; None, with an error in the log, if it is missing."""
     try:
-        return Encoder(_encoder_path(config), config.router.encoder_threads)
+        return Encoder(_encoder_path(config))
     except EncoderMissingError as error:
         logger.error("prompts go to the default method: %s", error)
         return None

@@ -13,11 +13,6 @@ from workers.portfolio import with_bundle, with_portfolio
 LIVE_FIELDS = {
     "router": (
         "exploration",
-        "half_life",
-        "hysteresis",
-        "confidence",
-        "conversation_margin",
-        "stale_table_seconds",
         "default_method",
         "weights",
         "pinned_clusters",
@@ -64,8 +59,7 @@ def resolved(config: AppConfig) -> AppConfig:
     )
     store = config.engine.datastore
     store = store and store.model_copy(update={"folder": store.folder.absolute()})
-    adapters = {n: path.absolute() for n, path in config.engine.vllm.lora_adapters.items()}
-    vllm = config.engine.vllm.model_copy(update={"lora_adapters": adapters})
+    adapters = {n: path.absolute() for n, path in config.engine.lora_adapters.items()}
     openai = config.engine.openai
     if openai is not None and openai.api_key_file is not None:
         openai = openai.model_copy(update={"api_key_file": openai.api_key_file.absolute()})
@@ -76,7 +70,7 @@ def resolved(config: AppConfig) -> AppConfig:
         update={
             "bundle": config.bundle.absolute(),
             "engine": config.engine.model_copy(
-                update={"datastore": store, "vllm": vllm, "openai": openai}
+                update={"datastore": store, "lora_adapters": adapters, "openai": openai}
             ),
             "router": router,
             "feedback": config.feedback.model_copy(update={"state_uri": state}),

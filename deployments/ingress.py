@@ -13,6 +13,7 @@ from ray import serve
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
+from deployments.actors import forever
 from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.routes import HttpApi
@@ -24,13 +25,14 @@ from deployments.configuration import (
     live_fields,
     validated,
 )
+from deployments.declared import LOOK_SECONDS, Declaration
 from deployments.drafters.actor import drafters_actor
 from deployments.drafters.line import SampleLine
 from deployments.guard.middleware import guarded
-from deployments.guard.slots import Slots
+from deployments.guard.slots import QUEUED_REQUESTS, Slots
 from deployments.learning.actor import feedback_actor
-from deployments.learning.link import FeedbackLink
-from deployments.loads.board import load_board
+from deployments.learning.link import FLUSH_SECONDS, FeedbackLink
+from deployments.loads.board import REPORT_SECONDS, load_board
 from deployments.loads.line import LoadsLine
 from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
@@ -57,12 +59,16 @@ class Ingress:
         self,
         config: AppConfig,
         handles: Mapping[str, DeploymentHandle[Any]],
-        _shows_refusals: DeploymentHandle[Any] | None = None,
+        declared: bool = False,
     ) -> None:
+        """declared: whether a Serve configuration declares the application, and may change it."""
         log_with_serve()
         bypass_proxies()
-        application = serve.get_replica_context().app_name
-        poll_seconds = config.feedback.load_report_seconds
+        context = serve.get_replica_context()
+        application = context.app_name
+        self._declaration = (
+            Declaration(application, context.deployment, context.replica_tag) if declared else None
+        )
 
         def connect(find: Callable[[str, AppConfig], Any]) -> Callable[[], Awaitable[Any]]:
             return partial(asyncio.to_thread, lambda: Remote(find(application, config)))
@@ -75,12 +81,11 @@ class Ingress:
         self._link = FeedbackLink(
             served_table(config),
             connect(feedback_actor),
-            LoadsLine(connect(load_board), poll_seconds),
-            flush_seconds=config.feedback.flush_seconds,
-            poll_seconds=poll_seconds,
+            LoadsLine(connect(load_board), REPORT_SECONDS),
+            flush_seconds=FLUSH_SECONDS,
+            poll_seconds=REPORT_SECONDS,
             metrics=metrics,
         )
-        self._link.settings = config.router
         training = config.feedback.drafter_training
         self._samples = SampleLine(connect(drafters_actor), metrics) if training else None
         self._answerer = answerer = Answerer(
@@ -124,27 +129,31 @@ class Ingress:
             return
         self._metrics.settings_refused.set(0)
         self._http.config, self._http.refused_settings = config, None
-        self._answerer.config = self._link.settings = config.router
+        self._answerer.config = config.router
         logger.info("settings in force: %s", live_fields(config))
 
-    async def follow(self, args: Mapping[str, Any]) -> str | None:
-        """Take over changed `args` that need no restart; return why the last user_config was
-        refused. `user_config.UserConfig` calls this again and again."""
-        if args != self._args:
-            self._args, config = args, validated(args)
+    async def _follow(self, declaration: Declaration) -> None:
+        """Take over changed `args` that need no restart, and have a replica make room for its
+        replacement."""
+        declared = await asyncio.to_thread(declaration.look)
+        if declared is None:
+            return
+        if declared.args != self._args:
+            self._args, config = declared.args, validated(declared.args)
             same = version_of(read_by_ingress(config)) == version_of(read_by_ingress(self._config))
             if same:  # otherwise this ingress is about to be replaced
                 self._config = config
                 await self.reconfigure(self._user_config)
-        return self._http.refused_settings
+        if declared.crowded is not None:
+            crowded = serve.get_deployment_handle(declared.crowded)
+            await asyncio.wait_for(crowded.make_room.remote(declared.args), LOOK_SECONDS)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         app, http = self._http.app(lambda _: self._exchanging()), self._config.http
         app.add_middleware(
             Slots,
             ongoing=http.ingress_max_ongoing_requests,
-            queued=http.ingress_max_queued_requests,
-            body_seconds=http.max_body_seconds,
+            queued=QUEUED_REQUESTS,
         )
         return self._guarded(app)
 
@@ -154,6 +163,10 @@ class Ingress:
             await exchanges.enter_async_context(self._link.exchanging())
             if self._samples is not None:
                 await exchanges.enter_async_context(self._samples.sending())
+            if self._declaration is not None:
+                follow = partial(self._follow, self._declaration)
+                following = asyncio.create_task(forever(follow, lambda _: LOOK_SECONDS))
+                exchanges.callback(following.cancel)
             yield
 
 

@@ -20,7 +20,7 @@ SURGE_PERCENT = 100
 """Have the replacements of all replicas start before the replicas that they replace stop."""
 
 _OF_RAY = (
-    *("host", "port", "ingress_replicas", "ingress_num_cpus", "ingress_drain_seconds"),
+    *("host", "port", "ingress_replicas", "ingress_num_cpus"),
     "ingress_max_replicas_per_node",
 )
 """Fields of `http` that only Ray Serve reads, as options of the ingress's deployment."""
@@ -34,9 +34,9 @@ def read_by_method(config: AppConfig, methods: Collection[str]) -> AppConfig:
         if method.name in methods
     ]
     feedback = config.feedback
-    kept: dict[str, Any] = {"load_report_seconds": feedback.load_report_seconds}
+    kept: dict[str, Any] = {}
     if feedback.drafter_training:
-        kept |= {"drafter_training": True, "state_uri": feedback.state_uri}
+        kept = {"drafter_training": True, "state_uri": feedback.state_uri}
     return AppConfig.model_construct(
         bundle=config.bundle,
         layout=config.layout,
@@ -49,10 +49,7 @@ def read_by_method(config: AppConfig, methods: Collection[str]) -> AppConfig:
 
 
 def read_by_learning(config: AppConfig) -> AppConfig:
-    """Return the configuration with what the actors that learn and train read, and defaults else.
-
-    Ingresses tell the feedback actor the router's live settings.
-    """
+    """Return the configuration with what the actors for learning read, and defaults else."""
     return AppConfig.model_construct(
         bundle=config.bundle,
         layout=config.layout,

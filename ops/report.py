@@ -179,7 +179,7 @@ def measured(
     if (count := len(paired.prompt_ids)) < clusters:
         raise InputError(f"--clusters: {clusters} of {count} prompts that count for speed")
     settings = load_config(config).router
-    encoder = Encoder(settings.encoder, settings.encoder_threads)
+    encoder = Encoder(settings.encoder)
     vectors = encoder.embed([p.text for p in profile.prompts])
     centroids = cluster.fit(vectors, clusters, seed)
     labels = cluster.assign(centroids, vectors)

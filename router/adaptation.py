@@ -8,7 +8,7 @@ from router.current_fit import Fit
 from router.drift import DriftWatch, Reference
 from router.learner import Learner
 from router.refit import RecentAnswers, Refitted, moved, refit, successor
-from schemas import DriftReport, Observation, RouterConfig, RoutingTable
+from schemas import DriftReport, Observation, RoutingTable
 
 
 class Adaptation:
@@ -17,13 +17,12 @@ class Adaptation:
     Not thread-safe; the function that `refitting` returns may run in another thread.
     """
 
-    def __init__(self, disk: RoutingTable, config: RouterConfig) -> None:
+    def __init__(self, disk: RoutingTable) -> None:
         self._disk = disk
-        self._config = config
         self._late_moved = self._late_dropped = 0
         self._recent = RecentAnswers(disk.encoder.dimension)
         self._fit = Fit.on_disk(disk)
-        self._learner = Learner(disk, config)
+        self._learner = Learner(disk)
         self._watch = self._watching(self._fit.reference)
 
     @property
@@ -65,26 +64,17 @@ class Adaptation:
         if reference is None:
             return lambda: None
         recent = self._recent.all()
-        return partial(refit, self._fit, self.table, reference, recent, self._config.drift_window)
+        return partial(refit, self._fit, self.table, reference, recent)
 
     def adopting(self, made: Refitted) -> Self:
         """Return the adaptation under the new fit; this one stays as it is."""
-        adopted = type(self)(self._disk, self._config)
+        adopted = type(self)(self._disk)
         adopted._late_moved, adopted._late_dropped = self._late_moved, self._late_dropped
         adopted._recent = self._recent
         adopted._fit = made.fit
-        adopted._learner = successor(
-            self._learner, made, self._disk, self._config, self._recent.all()
-        )
+        adopted._learner = successor(self._learner, made, self._disk, self._recent.all())
         adopted._watch = adopted._watching(made.fit.reference)
         return adopted
-
-    def under(self, config: RouterConfig) -> Self:
-        """Return the adaptation under other settings."""
-        other = self.restore(self._disk, config, self.state())
-        other._recent, other._watch = self._recent, self._watch
-        other._late_moved, other._late_dropped = self._late_moved, self._late_dropped
-        return other
 
     def back_to(self, state: dict[str, Any]) -> Self:
         """Return to an earlier state, except for the ids counted and the version, which go on.
@@ -93,15 +83,13 @@ class Adaptation:
         """
         present = self._learner.state()
         version = max(int(present["version"]), int(state.get("version", 0)))
-        other = self.restore(
-            self._disk, self._config, state | {"seen": present["seen"], "version": version}
-        )
+        other = self.restore(self._disk, state | {"seen": present["seen"], "version": version})
         other._recent = self._recent
         return other
 
     def anew(self) -> Self:
         """Return an adaptation that has learned nothing; the table's version goes on."""
-        fresh = type(self)(self._disk, self._config)
+        fresh = type(self)(self._disk)
         return self.back_to(fresh.state())
 
     def report(self) -> DriftReport:
@@ -128,17 +116,21 @@ class Adaptation:
         }
 
     @classmethod
-    def restore(cls, disk: RoutingTable, config: RouterConfig, state: dict[str, Any]) -> Self:
+    def restore(cls, disk: RoutingTable, state: dict[str, Any]) -> Self:
         """Continue from a state. Raises ValueError if it is not a state of this table."""
-        restored = cls(disk, config)
-        if state.get("fit") is not None:
-            restored._fit = Fit.read(state["fit"], disk)
+        restored = cls(disk)
+        try:
+            fit, learned = state["fit"], state["live_reference"]
+        except KeyError as error:
+            raise ValueError(f"the saved state lacks {error}") from error
+        if fit is not None:
+            restored._fit = Fit.read(fit, disk)
         reference = restored._fit.reference
         restored._watch = restored._watching(reference)
-        if reference is None and state.get("live_reference") is not None:
-            restored._watch.reference = Reference.read(state["live_reference"])
-        restored._learner = Learner.restore(restored._fit.table(disk), config, state)
+        if reference is None and learned is not None:
+            restored._watch.reference = Reference.read(learned)
+        restored._learner = Learner.restore(restored._fit.table(disk), state)
         return restored
 
     def _watching(self, reference: Reference | None) -> DriftWatch:
-        return DriftWatch(self._fit.centroids, reference, self._config.drift_window)
+        return DriftWatch(self._fit.centroids, reference)

@@ -7,6 +7,9 @@ import numpy as np
 
 from router.evidence import Floats
 
+HALF_LIFE = 50.0
+"""Answers of a cluster after which earlier ones have half their weight."""
+
 UNTRIED_HALF_LIVES = 4.0
 """Sums of a method also halve after this many half-lives of answers of any method, so that a method
 without traffic drifts back to its profiled speed. It is above 1 because a method is seen in every
@@ -18,15 +21,13 @@ class DecayingSums:
     """Sums [m, c] of c named values over the answers of m methods, in which old answers decay.
 
     An answer's weight halves after `own_half_life` more answers of the same method, and after
-    UNTRIED_HALF_LIVES x `half_life` more answers of any method.
+    UNTRIED_HALF_LIVES x HALF_LIFE more answers of any method.
     """
 
-    def __init__(
-        self, methods: int, names: Sequence[str], own_half_life: float, half_life: float
-    ) -> None:
+    def __init__(self, methods: int, names: Sequence[str], own_half_life: float) -> None:
         self._names = tuple(names)
         self._own = own_half_life
-        self._any = UNTRIED_HALF_LIVES * half_life
+        self._any = UNTRIED_HALF_LIVES * HALF_LIFE
         self._sums = np.zeros((methods, len(self._names)))
 
     @property
@@ -45,21 +46,15 @@ class DecayingSums:
         self._sums *= 0.5 ** (shares.sum() / self._any) * 0.5 ** (shares / self._own)[:, None]
         self._sums += shares[:, None] * values
 
-    def put(self, row: int, values: Sequence[float]) -> None:
-        """Set the sums of one row."""
-        self._sums[row] = values
-
     def state(self) -> dict[str, list[float]]:
         """Return the sums of all methods by name, as JSON values."""
         return dict(zip(self._names, self.columns.tolist(), strict=True))
 
     def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
-        """Take the sums over from a state, if it has them.
+        """Take the sums over from a state.
 
         kept: maps a method's index here to its index in the state.
         """
-        if self._names[0] not in state:
-            return
         for column, name in enumerate(self._names):
             for here, there in kept.items():
                 self._sums[here, column] = state[name][there]

@@ -2,7 +2,7 @@
 
 Each prompt's distance to its centroid becomes a rank, 0 to 1, among the distances of its cluster's
 prompts at the fit. Ranks are uniform while the kinds of prompts stay the same, whatever their mix.
-The statistic is the one-sided Kolmogorov-Smirnov distance of the last `window` ranks from uniform.
+The statistic is the one-sided Kolmogorov-Smirnov distance of the last WINDOW ranks from uniform.
 If a share w of the prompts is new and the rest is unchanged, it is at most w. So it means: at least
 this share of the recent prompts is of a kind that the fit has not seen.
 
@@ -10,7 +10,7 @@ There is drift when the statistic exceeds LEAST_SHARE and the bound that chance 
 probability SIGNIFICANCE (Massart 1990, doi:10.1214/aop/1176990746, for every sample size; the
 finite reference enters by the effective size of two samples). With TESTS_PER_WINDOW tests in a
 window, independent prompts raise at most one false alarm in window / TESTS_PER_WINDOW /
-SIGNIFICANCE prompts: 100,000 at the default window of 400.
+SIGNIFICANCE prompts: 100,000.
 """
 
 import math
@@ -24,6 +24,8 @@ from router import cluster
 
 Floats = NDArray[np.float64]
 
+WINDOW = 400
+"""Prompts that are compared with those of the fit."""
 SIGNIFICANCE = 0.001
 LEAST_SHARE = 0.1
 """Least share of new prompts that is worth a refit."""
@@ -141,14 +143,14 @@ def alarm_above(prompts: int, reference_prompts: int) -> float:
 class DriftWatch:
     """Tests the prompts of one fit for drift; without a reference the first prompts make one."""
 
-    def __init__(self, centroids: Floats, reference: Reference | None, window: int) -> None:
+    def __init__(self, centroids: Floats, reference: Reference | None) -> None:
         """centroids: [k, d]."""
         self.reference = reference
         self.from_live = reference is None
-        self.window = window
+        self.window = WINDOW
         self._centroids = centroids
         self._first: list[tuple[cluster.Labels, Floats]] = []
-        self._ranks: deque[float] = deque(maxlen=window)
+        self._ranks: deque[float] = deque(maxlen=WINDOW)
         self._untested = 0
 
     @property

@@ -49,15 +49,15 @@ def read_info(path: Path) -> EncoderInfo:
 class Encoder:
     """Embeds texts as unit vectors; safe to call from several threads.
 
-    The session's own `threads` sleep instead of spinning while idle, because decoding replicas need
+    The session's own thread sleeps instead of spinning while idle, because decoding replicas need
     the same cores.
     """
 
-    def __init__(self, path: Path | None = None, threads: int = 1) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         folder = path if path is not None else encoder_dir()
         self.info = read_info(folder)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:

@@ -7,13 +7,18 @@ from scipy.special import ndtr
 
 from router import evidence, predict
 from router.evidence import Floats
-from schemas import RouterConfig, RoutingTable
+from schemas import RoutingTable
 from schemas.method import PLAIN_METHODS
 
 MIN_EVIDENCE_ANSWERS = 8.0
 """Answers that two methods need to be compared for a cluster's favourite, including those borrowed
 from other temperature bands: a profile at temperature 0 decides for the other bands until they have
 answers of their own."""
+
+HYSTERESIS = 0.05
+"""Least advantage of another method, for a new favourite and under load."""
+CONFIDENCE = 0.8
+"""Least probability that a new favourite is better."""
 
 
 def typical_seconds(table: RoutingTable) -> Floats:
@@ -68,15 +73,14 @@ def favourite(
     answers: Sequence[float] | Floats,
     errors: Sequence[float] | Floats,
     current: int,
-    config: RouterConfig,
     admissible: Sequence[int],
 ) -> int:
     """Return the index of the method that stays or becomes the favourite.
 
     seconds: predicted [m]. answers: evidence behind each [m]. errors: standard errors of log
     seconds [m]. current: index of the present favourite. It changes only to a method that is
-    predicted to be faster by more than `config.hysteresis`, with a probability of at least
-    `config.confidence`, when both have MIN_EVIDENCE_ANSWERS.
+    predicted to be faster by more than HYSTERESIS, with a probability of at least
+    CONFIDENCE, when both have MIN_EVIDENCE_ANSWERS.
     """
     best = min(admissible, key=lambda m: (seconds[m], m))
     if current not in admissible:
@@ -85,10 +89,10 @@ def favourite(
     if current not in solid:
         return current
     best = min(solid, key=lambda m: (seconds[m], m))
-    if seconds[best] * (1.0 + config.hysteresis) >= seconds[current]:
+    if seconds[best] * (1.0 + HYSTERESIS) >= seconds[current]:
         return current
     lead = np.log(seconds[current] / seconds[best]) / np.hypot(errors[current], errors[best])
-    return best if ndtr(lead) >= config.confidence else current
+    return best if ndtr(lead) >= CONFIDENCE else current
 
 
 def kept(

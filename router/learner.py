@@ -3,7 +3,7 @@
 Each estimate has its own memory:
 
 acceptance    per cluster x method x temperature band. An observation decays what was learned about
-              all methods in its cluster and band, by half in `half_life` answers, so that a method
+              all methods in its cluster and band, by half in HALF_LIFE answers, so that a method
               that was not tried for long becomes uncertain (`evidence.log_error`) and is tried.
               With a regression, steps count as at deviation 0: what is predicted for the prompt
               alone must not be learned once more for its cluster (`router.prompt`). Offline counts
@@ -13,7 +13,7 @@ output        per cluster: how long answers are, from their tokens and the numbe
               themselves, with the same half-life.
 machine speed per method: step and prefill times compared with the profile (`router.machine`).
 favourites    a cluster's favourite changes to a method that is predicted to be faster by more than
-              `hysteresis`, with a probability of at least `confidence`, when both have
+              HYSTERESIS, with a probability of at least CONFIDENCE, when both have
               MIN_EVIDENCE_ANSWERS. It returns to the fit's favourite without a margin, once that
               is predicted to be as fast on as much evidence.
 """
@@ -24,12 +24,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from router import evidence, favourites
+from router import decaying_sums, evidence, favourites
 from router.evidence import acceptance_evidence, learns_acceptance
 from router.machine import MachineSpeed
 from router.predict import expected_output
 from router.table import RoutingTableError
-from schemas import Live, Observation, RouterConfig, RoutingTable, by_band, temperature_band
+from schemas import Live, Observation, RoutingTable, temperature_band
 
 KEPT_OF_HEAD = 0.25
 """Share of a method's acceptance evidence that stays when another version of its head drafts: the
@@ -47,19 +47,16 @@ REMEMBERED_IDS = 4096
 class Learner:
     """Owns what one routing table learns; not thread-safe, one owner feeds it."""
 
-    def __init__(self, table: RoutingTable, config: RouterConfig) -> None:
+    def __init__(self, table: RoutingTable) -> None:
         self._table = table
         self._fitted = table.assignment
-        self._config = config
         self._tokens = table.live.tokens.copy()
         self._steps = table.live.steps.copy()
         self._output = table.live.output.copy()
         self._answers = table.live.answers.copy()
         self._long = np.zeros(len(table.assignment))
         """Tokens of each cluster's last answer that counted as shorter than it was."""
-        self._speed = MachineSpeed(
-            len(table.methods), config.half_life, np.log(table.live.batch_ratio)
-        )
+        self._speed = MachineSpeed(len(table.methods), np.log(table.live.batch_ratio))
         self._profile_share = table.live.profile_share.copy()
         self._heads: dict[str, int] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -150,7 +147,7 @@ class Learner:
         it that exceeded this: a single one must not lift what is expected of all.
         """
         stats, k, share = observation.stats, observation.cluster, 1.0 / observation.choices
-        forget = 0.5 ** (share / self._config.half_life)
+        forget = 0.5 ** (share / decaying_sums.HALF_LIFE)
         usual = evidence.MOST_ANSWERS * expected_output(self._table, k)
         counted = min(stats.output_tokens, max(usual, self._long[k]))
         if stats.output_tokens > usual and observation.choices == 1:
@@ -170,7 +167,7 @@ class Learner:
             evidence.deviation(self._table, k, m, band, observation.foretold),
         )
         tokens, steps = (part / observation.choices for part in whole)
-        forget = 0.5 ** (tokens / evidence.ANSWER_TOKENS / self._config.half_life)
+        forget = 0.5 ** (tokens / evidence.ANSWER_TOKENS / decaying_sums.HALF_LIFE)
         # A cell that nothing was learned of lately keeps a little, or a wrong profile would count
         # again.
         own, known = np.arange(len(self._table.methods)) == m, self._tokens[k, :, band]
@@ -220,7 +217,6 @@ class Learner:
                 answers[k][band],
                 errors[k][band],
                 current,
-                self._config,
                 range(len(table.methods)),
             )
             return table.methods[winner]
@@ -248,7 +244,7 @@ class Learner:
         }
 
     @classmethod
-    def restore(cls, table: RoutingTable, config: RouterConfig, state: dict[str, Any]) -> Self:
+    def restore(cls, table: RoutingTable, state: dict[str, Any]) -> Self:
         """Return a learner that continues from a state, without methods no longer served.
 
         Raises RoutingTableError when the state belongs to another fit or is not a state.
@@ -259,21 +255,19 @@ class Learner:
                     f"the saved state belongs to fit {state['fit_id']}, the routing table to "
                     f"{table.fit_id}; start it anew"
                 )
-            learner = cls(table, config)
+            learner = cls(table)
             version = int(state["version"])
             learner._output[:] = np.asarray(state["live_output"])
-            learner._answers[:] = np.asarray(state.get("live_answers", learner._output[:, 1]))
+            learner._answers[:] = np.asarray(state["live_answers"])
             old = {name: index for index, name in enumerate(state["methods"])}
             places = {m: old[name] for m, name in enumerate(table.methods) if name in old}
             here, there = list(places), list(places.values())
             learner._tokens[:, here] = np.asarray(state["live_tokens"])[:, there]
             learner._steps[:, here] = np.asarray(state["live_steps"])[:, there]
-            shares = np.asarray(state.get("live_profile_share", np.ones(len(old))))
-            learner._profile_share[here] = shares[there]
-            learner._heads = {str(part): int(n) for part, n in state.get("heads", {}).items()}
+            learner._profile_share[here] = np.asarray(state["live_profile_share"])[there]
+            learner._heads = {str(part): int(n) for part, n in state["heads"].items()}
             learner._speed.restore(state, places)
-            saved = by_band(state["assignment"])
-            assignment = favourites.kept(saved, table.methods, table.assignment)
+            assignment = favourites.kept(state["assignment"], table.methods, table.assignment)
             learner._seen = OrderedDict.fromkeys(str(i) for i in state["seen"])
         except (KeyError, TypeError, IndexError) as error:
             raise RoutingTableError(f"the saved state is not readable: {error!r}") from error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from router import evidence, predict
+from router import decaying_sums, evidence, predict
 from router.decaying_sums import UNTRIED_HALF_LIVES, DecayingSums
 from router.evidence import Floats
 from schemas import DecodeStats, Observation, RoutingTable
@@ -49,9 +49,6 @@ ENDS = 2
 """Step ratios are kept for a batch of one and for a full batch. In between, the logarithm of the
 ratio is linear in the logarithm of the batch size."""
 
-OLDER_STEPS = ("log_ratio", "ratio_weight")
-"""Sums in older states, which did not distinguish batch sizes."""
-
 
 class StepTiming(NamedTuple):
     """The step time of one answer.
@@ -73,20 +70,15 @@ class MachineSpeed:
     a promoted table has it.
     """
 
-    def __init__(
-        self, methods: int, half_life: float, log_batch_ratio: Floats | None = None
-    ) -> None:
-        self._steps = DecayingSums(
-            methods * ENDS, ("log_step_ratio", "step_ratio_weight"), OWN_HALF_LIFE, half_life
-        )
-        self._context = DecayingSums(
-            methods, ("log_context_ratio", "context_weight"), OWN_HALF_LIFE, half_life
-        )
-        self._prefill = DecayingSums(
-            methods, ("log_prefill_ratio", "prefill_ratio_weight"), OWN_HALF_LIFE, half_life
-        )
+    def __init__(self, methods: int, log_batch_ratio: Floats | None = None) -> None:
+        def sums(rows: int, *names: str) -> DecayingSums:
+            return DecayingSums(rows, names, OWN_HALF_LIFE)
+
+        self._steps = sums(methods * ENDS, "log_step_ratio", "step_ratio_weight")
+        self._context = sums(methods, "log_context_ratio", "context_weight")
+        self._prefill = sums(methods, "log_prefill_ratio", "prefill_ratio_weight")
         self._doubt = np.eye(methods * (ENDS + 1))
-        self._forget = UNTRIED_HALF_LIVES * half_life
+        self._forget = UNTRIED_HALF_LIVES * decaying_sums.HALF_LIFE
         self._latest = np.zeros((methods, ENDS + 1))
         """How far each method's latest log step times at both ends, and its latest log prefill
         time, were from the prediction."""
@@ -197,12 +189,8 @@ class MachineSpeed:
     def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
         """Take the sums over from a state.
 
-        kept: maps a method's index here to its index in the state. An older state, which did not
-        distinguish batch sizes, counts as answers decoded alone.
+        kept: maps a method's index here to its index in the state.
         """
-        if OLDER_STEPS[0] in state:
-            for here, there in kept.items():
-                self._steps.put(ENDS * here, [state[name][there] for name in OLDER_STEPS])
         ends = range(ENDS)
         rows = {ENDS * h + end: ENDS * t + end for h, t in kept.items() for end in ends}
         self._steps.restore(state, rows)

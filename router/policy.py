@@ -2,7 +2,7 @@
 
 Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
 size that the sequence will join. The cluster's favourite answers until another method is better by
-`hysteresis`. Under load that is the one that costs all requests together the fewest seconds. A
+HYSTERESIS. Under load that is the one that costs all requests together the fewest seconds. A
 request that may be used to learn can go elsewhere, if a budget pays for it (`router.trials`).
 """
 
@@ -20,7 +20,10 @@ from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable
 
 POLICY = "predicted_seconds"
 
-TEACHING_REASONS = ("favourite", "load", "constraint", "failover", "starting")
+CONVERSATION_MARGIN = 0.15
+"""Least advantage for which a conversation leaves the method of its last turn."""
+
+TEACHING_REASONS = ("preferred", "load", "constraint", "failover", "starting")
 """Reasons of decisions that exploration may change."""
 
 
@@ -46,8 +49,9 @@ def choose(
 ) -> Decision:
     """Route one prompt. Nothing is tried out without `trials`.
 
-    Reasons: favourite; load (another method, because of queues and batches); exploration;
-    constraint (the favourite may not serve this request or would miss its deadline); prediction
+    Reasons: preferred (the cluster's favourite); load (another method, because of queues and
+    batches); exploration; constraint (the favourite may not serve this request or would miss its
+    deadline); prediction
     (the favourite does not copy from the predicted answer); failover (the favourite is not healthy
     or is disabled after failures); starting (the favourite has no replica yet); pinned;
     pinned_cluster; conversation (the last turn's method instead of the favourite); slo (another
@@ -145,11 +149,11 @@ def _greedy(
     if obstacle is None and favourite not in running:
         obstacle = "starting"
     unloaded = min(running, key=lambda one: one.alone) if obstacle else favourite
-    method = _under_load(unloaded, timely, config.hysteresis)
-    reason: Reason = "favourite" if method is favourite else obstacle or "load"
+    method = _under_load(unloaded, timely)
+    reason: Reason = "preferred" if method is favourite else obstacle or "load"
     last = named.get(constraints.conversation_method or "")
     if last is not None and last is not method:
-        clearly = method.cost * (1.0 + config.conversation_margin) < last.cost
+        clearly = method.cost * (1.0 + CONVERSATION_MARGIN) < last.cost
         if not clearly:
             return _Chosen(last.name, "conversation", favourite.name)
     return _Chosen(method.name, reason, favourite.name)
@@ -160,7 +164,7 @@ def _running(timely: Sequence[Candidate], constraints: Constraints) -> Sequence[
     return [one for one in timely if one.name not in constraints.startable] or timely
 
 
-def _under_load(unloaded: Candidate, timely: Sequence[Candidate], margin: float) -> Candidate:
+def _under_load(unloaded: Candidate, timely: Sequence[Candidate]) -> Candidate:
     """Return the candidate with the least cost under load, own seconds and delays of others.
 
     `unloaded` is the choice without load, made on evidence. So no other counts as faster than it
@@ -170,7 +174,9 @@ def _under_load(unloaded: Candidate, timely: Sequence[Candidate], margin: float)
     def seconds(one: Candidate) -> float:
         if one is unloaded:
             return one.cost
-        return (one.cost * one.doubt + max(0.0, unloaded.idle - one.idle)) * (1.0 + margin)
+        return (one.cost * one.doubt + max(0.0, unloaded.idle - one.idle)) * (
+            1.0 + favourites.HYSTERESIS
+        )
 
     return min(timely, key=lambda one: (seconds(one), one is not unloaded))
 
@@ -200,7 +206,6 @@ def _favourite(
         [one.answers for one in everyone],
         [one.log_error for one in everyone],
         current,
-        config,
         allowed,
     )
     best = everyone[winner]

@@ -22,12 +22,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from router import cluster, favourites
+from router import cluster, drift, favourites
 from router.current_fit import Fit
 from router.drift import LEAST_SHARE, MIN_CLUSTER, Reference, share_farther
 from router.learner import Learner
 from router.predict import expected_output
-from schemas import Observation, RouterConfig, RoutingTable
+from schemas import Observation, RoutingTable
 
 Floats = NDArray[np.float64]
 
@@ -114,12 +114,11 @@ def refit(
     table: RoutingTable,
     reference: Reference,
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
-    window: int,
 ) -> Refitted | None:
     """Build new clusters and map the old ones onto them.
 
     table: the one in force, of `fit`. answers: recent ones and their vectors [n, d], newest last;
-    the drift is that of the last `window`. Returns None if their prompts make no cluster of
+    the drift is that of the last drift.WINDOW. Returns None if their prompts make no cluster of
     MIN_CLUSTER, or earlier refits leave no room for MAX_ADDED more (MOST_ADDED).
     """
     known_on_disk = fit.share.shape[1]
@@ -132,7 +131,7 @@ def refit(
     # The past weighs at most as much as the recent prompts, or the centroids could not move.
     count = table.output_count
     heavy = np.maximum(1.0, count * min(1.0, len(vectors) / max(1.0, count.sum())))
-    found = _grouped(table.centroids, reference, vectors, far, heavy, window)
+    found = _grouped(table.centroids, reference, vectors, far, heavy)
     if found is None:
         return None
 
@@ -157,7 +156,7 @@ def refit(
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "prompts": len(vectors),
         "added": k - len(heavy),
-        "drift": round(share_farther(ranks[-window:]), 4),
+        "drift": round(share_farther(ranks[-drift.WINDOW :]), 4),
     }
     following = replace(
         fit,
@@ -177,23 +176,22 @@ def _grouped(
     vectors: NDArray[np.float32],
     far: NDArray[np.bool_],
     heavy: Floats,
-    window: int,
 ) -> _Grouping | None:
-    """Add clusters until the last `window` prompts are near their centroids again."""
-    distant = vectors[-window:][far[-window:]]
-    best, drift = None, math.inf
+    """Add clusters until the last drift.WINDOW prompts are near their centroids again."""
+    distant = vectors[-drift.WINDOW :][far[-drift.WINDOW :]]
+    best, least = None, math.inf
     for added in range(1, min(MAX_ADDED, len(distant)) + 1):
         start = np.concatenate([old, cluster.fit(distant, added, seed=0)])
         found = _Grouping.of(start, old, vectors, heavy)
         sizes = np.bincount(found.of_prompts, minlength=len(start))
         if sizes[len(old) :].min() < MIN_CLUSTER:
             break
-        recent = reference.ranks(found.of_prompts[-window:], found.distances[-window:])
-        left = share_farther(recent)
-        if drift - left < LEAST_GAIN:
+        last = slice(-drift.WINDOW, None)
+        left = share_farther(reference.ranks(found.of_prompts[last], found.distances[last]))
+        if least - left < LEAST_GAIN:
             break
-        best, drift = found, left
-        if drift < LEAST_SHARE:
+        best, least = found, left
+        if least < LEAST_SHARE:
             break
     return best
 
@@ -208,7 +206,6 @@ def successor(
     learner: Learner,
     made: Refitted,
     disk: RoutingTable,
-    config: RouterConfig,
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
 ) -> Learner:
     """Return a learner for the new fit with everything that `learner` knew.
@@ -217,7 +214,7 @@ def successor(
     evidence is divided. Machine speed and counted ids stay.
     """
     old, new = learner.table, made.fit.table(disk)
-    before, after = _replayed(old, answers, config), _replayed(new, answers, config)
+    before, after = _replayed(old, answers), _replayed(new, answers)
     earlier = [
         np.tensordot(made.share, np.maximum(0.0, live - recent), 1)
         for live, recent in zip((old.live.tokens, old.live.steps), before, strict=True)
@@ -233,19 +230,18 @@ def successor(
         "live_output": (made.share @ old.live.output).tolist(),
         "live_answers": (made.share @ old.live.answers).tolist(),
     }
-    return Learner.restore(new, config, state)
+    return Learner.restore(new, state)
 
 
 def _replayed(
     table: RoutingTable,
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
-    config: RouterConfig,
 ) -> tuple[Floats, Floats]:
     """Return the live tokens and steps [k, m, t] that these answers alone leave in `table`."""
     observations, vectors = answers
     nothing = np.zeros_like(table.live.tokens)
     empty = table.with_live(tokens=nothing, steps=nothing)
-    learner = Learner(empty, config)
+    learner = Learner(empty)
     pairs = zip(observations, vectors, strict=True)
     learner.observe(moved(observation, vector, table) for observation, vector in pairs)
     return learner.table.live.tokens, learner.table.live.steps

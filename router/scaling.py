@@ -56,14 +56,12 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
     return tokens / (batch * accepted) * step + load.waiting * prefill
 
 
-def wanted_replicas(
-    work: float, requests: float, queued: float, target_seconds: float, spare: int
-) -> int:
-    """Return the replicas that finish all work within `target_seconds`, plus `spare`.
+def wanted_replicas(work: float, requests: float, queued: float, target_seconds: float) -> int:
+    """Return the replicas that finish all work within `target_seconds`.
 
     work: seconds of work for one replica. requests: that it belongs to. queued: requests without a
     replica, counted with the mean work of the others. One replica per request is the most.
     """
     each = work / requests if requests > 0.0 else target_seconds
     replicas = min((work + queued * each) / target_seconds, requests + queued)
-    return math.ceil(replicas - 1e-9) + spare
+    return math.ceil(replicas - 1e-9)

@@ -105,7 +105,11 @@ def _read(text: Path, arrays_file: Path) -> RoutingTable:
     arrays = unpack_arrays(packed, str(arrays_file))
     table = validated(RoutingTable, body | arrays, str(text))
     known = dict(table) | table.live.arrays()
-    for name in arrays.keys() & known.keys():  # older tables have others
+    expected = {name for name, value in known.items() if isinstance(value, np.ndarray)}
+    if arrays.keys() != expected:
+        names = ", ".join(sorted(arrays.keys() ^ expected))
+        raise FileError(f"{arrays_file}: {names}: missing or not of this version; fit again")
+    for name in expected:
         values = known[name]
         # A speedup of NaN was not measured.
         if not np.isfinite(values[~np.isnan(values)] if name == "speedup" else values).all():
@@ -115,7 +119,7 @@ def _read(text: Path, arrays_file: Path) -> RoutingTable:
 
 def _check_distances(path: Path, table: RoutingTable) -> None:
     if "distances" not in table.provenance:
-        return  # older fits did not keep them; live prompts take their place
+        return  # a table without a profile has none; live prompts take their place
     try:
         clusters = Reference.read(table.provenance["distances"]).clusters
     except ValueError as error:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from router import evidence, predict
+from router import evidence, favourites, predict
 from schemas import (
     Decision,
     DecodeStats,
@@ -164,7 +164,7 @@ class Trials:
     ) -> Choice:
         """Choose an option; the first is the one to take when nothing is to be learned.
 
-        Another option counts as faster when it is by more than `config.hysteresis`: telling near
+        Another option counts as faster when it is by more than HYSTERESIS: telling near
         equals apart is worth nothing. `config.exploration` is the share of the first one's seconds
         that goes into the budget. An option that the budget cannot pay for, were it slower than
         predicted by a standard error, gives its probability to the first. A GUESS has no price: it
@@ -192,7 +192,7 @@ class Trials:
         ]
         rest = [0.0] * (len(predicted) - 1)
         if any(affordable[1:]):
-            later = [taken * (1.0 + config.hysteresis) for taken in predicted[1:]]
+            later = [taken * (1.0 + favourites.HYSTERESIS) for taken in predicted[1:]]
             medians = [taken + d for taken, d in zip([first, *later], delayed, strict=True)]
             free = soonest(medians, errors).tolist()
             rest = [c if paid else 0.0 for c, paid in zip(free[1:], affordable[1:], strict=True)]

@@ -3,7 +3,6 @@ files that people write are read."""
 
 from schemas.config import (
     AppConfig,
-    CircuitConfig,
     EngineConfig,
     FeedbackConfig,
     MethodDeployment,
@@ -33,20 +32,17 @@ from schemas.routing import (
     Objective,
     RoutingTable,
     TableUpdate,
-    by_band,
     temperature_band,
 )
 from schemas.sample import Sample
 from schemas.snapshot import Snapshot
 from schemas.tuning import LEAST_CONVERSATIONS, Gain, HeadPart, TuningJob, Verdict
-from schemas.vllm import VllmConfig
 
 __all__ = [
     "LEAST_CONVERSATIONS",
     "TEMPERATURE_BANDS",
     "AppConfig",
     "Canary",
-    "CircuitConfig",
     "Decision",
     "DecodeChunk",
     "DecodeRequest",
@@ -85,7 +81,5 @@ __all__ = [
     "TokenLogprobs",
     "TuningJob",
     "Verdict",
-    "VllmConfig",
-    "by_band",
     "temperature_band",
 ]

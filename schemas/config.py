@@ -1,14 +1,14 @@
 """One configuration for files, flags and Ray Serve's args."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from schemas.base import Settings
 from schemas.http import HttpConfig
 from schemas.method import MethodSpec
-from schemas.vllm import OpenAIConfig, VllmConfig
+from schemas.vllm import AdapterName, OpenAIConfig
 
 DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
@@ -28,7 +28,9 @@ class DatastoreConfig(Settings):
 class EngineConfig(Settings):
     """One engine's resources; the same values are used to profile and to serve."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="auto: cuda if torch sees a GPU"
+    )
     dtype: Literal["auto", "bfloat16", "float32", "q4", "int8"] = Field(
         default="auto",
         description="auto: the fastest for the target and the CPU; in vLLM bfloat16 where it is "
@@ -48,22 +50,20 @@ class EngineConfig(Settings):
         gt=0.0,
         description="longest step; then the engine counts as failed and its replica is replaced",
     )
-    prefill_chunk: int = Field(
-        default=256, ge=16, description="prompt tokens read between two steps of running requests"
-    )
-    joint_prompt_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="tokens of prompts that share one forward; null: as many as take at most "
-        "twice the time of one token, as measured at the start",
-    )
     prefix_cache: bool = Field(
         default=True, description="compute a prefix that prompts share once; off in benchmarks"
     )
     datastore: DatastoreConfig | None = Field(
         default=None, description="texts in which methods with look-ups look up too"
     )
-    vllm: VllmConfig = Field(default=VllmConfig(), description="read by methods of engine 'vllm'")
+    lora_adapters: dict[AdapterName, Path] = Field(
+        default={},
+        description="LoRA adapters of the target for vLLM's methods, in PEFT's format; `model: "
+        "BUNDLE:NAME` in a request chooses one",
+    )
+    vllm: dict[str, Any] = Field(
+        default={}, description="fields of vLLM's AsyncEngineArgs for vLLM's methods, as they are"
+    )
     openai: OpenAIConfig | None = Field(default=None, description="servers for vLLM's methods")
 
     @model_validator(mode="after")
@@ -76,13 +76,19 @@ class EngineConfig(Settings):
 class MethodDeployment(Settings):
     """One method of the portfolio and the resources of its own replicas, if it has any."""
 
-    name: str
+    name: str = Field(description="of a built-in method, of the bundle's own, or of `spec`")
     spec: MethodSpec | None = Field(
         default=None, description="defines a method that is not built in"
     )
-    min_replicas: int = Field(default=1, ge=0)
-    max_replicas: int = Field(default=1, ge=1)
-    num_cpus: float = Field(default=0.5, ge=0.0)
+    min_replicas: int = Field(
+        default=1, ge=0, description="0: the first replica starts when a prompt would go there"
+    )
+    max_replicas: int = Field(
+        default=1, ge=1, description="above min_replicas the number follows the work"
+    )
+    num_cpus: float = Field(
+        default=0.5, ge=0.0, description="logical CPUs that Ray reserves for a replica"
+    )
     num_gpus: float = Field(
         default=0.0,
         ge=0.0,
@@ -112,17 +118,18 @@ class MethodDeployment(Settings):
         description="predicted seconds of outstanding work per replica, in full batches; more work "
         "adds replicas",
     )
-    spare_replicas: int = Field(
-        default=0, ge=0, description="replicas in addition to those that the work needs"
-    )
     drain_seconds: float = Field(
         default=120.0,
         ge=0.0,
         description="time that a replica has to finish its answers when it is scaled down or "
         "replaced",
     )
-    upscale_delay_seconds: float = Field(default=5.0, ge=0.0)
-    downscale_delay_seconds: float = Field(default=300.0, ge=0.0)
+    upscale_delay_seconds: float = Field(
+        default=5.0, ge=0.0, description="time with more work before replicas are added"
+    )
+    downscale_delay_seconds: float = Field(
+        default=300.0, ge=0.0, description="time with less work before replicas are removed"
+    )
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
@@ -133,29 +140,14 @@ class MethodDeployment(Settings):
         return self
 
 
-class CircuitConfig(Settings):
-    """When a failing method is disabled, and for how long. Each ingress counts for itself."""
-
-    consecutive_failures: int = Field(default=5, ge=1, description="failures in a row that open it")
-    failure_share: float = Field(
-        default=0.5, gt=0.0, le=1.0, description="share of the window's answers that also opens it"
-    )
-    window_seconds: float = Field(default=30.0, gt=0.0)
-    window_answers: int = Field(
-        default=20, ge=1, description="least answers for failure_share to apply"
-    )
-    pause_seconds: float = Field(
-        default=5.0, gt=0.0, description="pause before one request is tried"
-    )
-
-
 class RouterConfig(Settings):
-    """The routing table, how much the policy explores, and when a method is disabled."""
+    """The routing table, how much the policy explores, and which methods operators prefer."""
 
-    routing: Path | None = Field(default=None, description="default: <bundle>/routing")
+    routing: Path | None = Field(default=None, description="default: routing in the bundle")
     encoder: Path | None = Field(default=None, description="default: the exported encoder's place")
-    encoder_threads: int = Field(default=1, ge=1)
-    default_method: str | None = None
+    default_method: str | None = Field(
+        default=None, description="answers prompts without a cluster  [default: the table's]"
+    )
     lossy: bool = Field(default=False, description="admit methods that are not lossless")
     exploration: float = Field(
         default=0.01,
@@ -163,28 +155,8 @@ class RouterConfig(Settings):
         le=0.5,
         description="share of latency that exploration may cost; 0 disables it",
     )
-    half_life: float = Field(
-        default=50.0,
-        gt=0.0,
-        description="observations of a cluster after which earlier ones have half their weight",
-    )
-    hysteresis: float = Field(
-        default=0.05, ge=0.0, description="least advantage of a new favourite, and under load"
-    )
-    confidence: float = Field(
-        default=0.8, ge=0.5, lt=1.0, description="least probability that a new favourite is better"
-    )
-    conversation_margin: float = Field(default=0.15, ge=0.0)
     refit: bool = Field(
         default=True, description="build clusters for new kinds of prompts while serving"
-    )
-    drift_window: int = Field(
-        default=400, ge=40, le=2000, description="prompts that are compared with those of the fit"
-    )
-    stale_table_seconds: float = Field(
-        default=30.0,
-        gt=0.0,
-        description="time without the feedback actor after which answers report a stale table",
     )
     weights: dict[str, Annotated[float, Field(ge=0.0, le=10.0)]] = Field(
         default={},
@@ -194,21 +166,12 @@ class RouterConfig(Settings):
     pinned_clusters: dict[Annotated[int, Field(ge=0)], str] = Field(
         default={}, description="clusters whose prompts one method answers while it is available"
     )
-    circuit: CircuitConfig = CircuitConfig()
 
 
 class FeedbackConfig(Settings):
-    """Where what is learned is kept, how often it is exchanged, and what drafters learn from."""
+    """Where what is learned is kept, and what drafters learn from."""
 
     state_uri: str = Field(default="state", description="a folder, or any fsspec URI")
-    snapshot_seconds: float = Field(
-        default=3600.0, gt=0.0, description="interval between snapshots of what was learned"
-    )
-    snapshots_kept: int = Field(default=24, ge=1)
-    flush_seconds: float = Field(
-        default=0.5, gt=0.0, description="interval of ingress -> actor batches"
-    )
-    load_report_seconds: float = Field(default=0.25, gt=0.0)
     drafter_training: bool = Field(
         default=False,
         description="keep prompts and answers to train drafters on; with http.guard.keys_file only "
@@ -223,9 +186,6 @@ class FeedbackConfig(Settings):
     retain_hours: float = Field(
         default=168.0, gt=0.0, description="age at which a kept prompt and answer are deleted"
     )
-    trainer_threads: int = Field(
-        default=1, ge=1, description="threads that train drafters on a CPU while no request runs"
-    )
     trainer_num_gpus: float = Field(
         default=0.0, ge=0.0, description="share of a GPU that trains drafters; 0: the CPU does"
     )
@@ -238,7 +198,10 @@ class AppConfig(Settings):
         default=Path("bundles/smollm2"),
         description="bundles/demo if this is not set and SmolLM2 is not imported",
     )
-    layout: Literal["per_method", "shared"] = "per_method"
+    layout: Literal["per_method", "shared"] = Field(
+        default="per_method",
+        description="shared: every replica holds all methods and has the resources of `shared`",
+    )
     methods: tuple[MethodDeployment, ...] = Field(
         default=tuple(MethodDeployment(name=n) for n in DEFAULT_PORTFOLIO),
         description="default: the bundle's portfolio, or those for which it has the parts",

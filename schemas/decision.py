@@ -7,7 +7,7 @@ from pydantic import Field
 from schemas.base import Schema
 
 Reason = Literal[
-    "favourite",
+    "preferred",
     "load",
     "exploration",
     "constraint",

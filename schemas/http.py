@@ -42,18 +42,15 @@ class GuardConfig(Settings):
 class HttpConfig(Settings):
     """Where the ingress listens and what it accepts."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(default=8000, ge=0, le=65535)
-    max_body_bytes: int = Field(default=2_000_000, ge=1024)
+    host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0: all")
+    port: int = Field(default=8000, ge=0, le=65535, description="0: any that is free")
+    max_body_bytes: int = Field(
+        default=2_000_000, ge=1024, description="size of a request's body; larger ones get 413"
+    )
     strict_fields: bool = Field(
         default=False,
         description="refuse bodies with unknown fields; otherwise these are ignored and named in "
         "the header x-specadapt-ignored",
-    )
-    max_body_seconds: float = Field(
-        default=30.0,
-        gt=0.0,
-        description="time for a request's body; slower ones are refused with 408",
     )
     max_answer_seconds: float | None = Field(
         default=None, gt=0.0, description="longest deadline, and that of requests without one"
@@ -66,19 +63,11 @@ class HttpConfig(Settings):
         default=None,
         description="how the model writes tool calls  [default: what its chat template shows]",
     )
-    ingress_replicas: int = Field(default=1, ge=1)
-    ingress_num_cpus: float = Field(default=0.5, ge=0.0)
-    ingress_drain_seconds: float = Field(
-        default=120.0, ge=0.0, description="like drain_seconds of methods"
-    )
+    ingress_replicas: int = Field(default=1, ge=1, description="processes that answer HTTP")
+    ingress_num_cpus: float = Field(default=0.5, ge=0.0, description="like num_cpus of methods")
     ingress_max_replicas_per_node: int | None = Field(
         default=None, ge=1, le=100, description="like max_replicas_per_node of methods"
     )
     ingress_max_ongoing_requests: int = Field(
         default=256, ge=1, description="requests that an ingress handles at a time"
-    )
-    ingress_max_queued_requests: int = Field(
-        default=256,
-        ge=0,
-        description="more requests that send their bodies or wait; others are refused with 429",
     )

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from schemas.base import Schema
 
@@ -27,16 +27,7 @@ class MethodSpec(Schema):
     source: str = Field(description="paper section, arXiv number or project the rule comes from")
     settings: dict[Role, dict[str, Setting]] = Field(default_factory=dict)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_selector(cls, values: Any) -> Any:
-        """Accept specs from files that name the selector of earlier versions, `constant`."""
-        if isinstance(values, dict) and values.get("selector") == "constant":
-            return {name: value for name, value in values.items() if name != "selector"}
-        return values
-
     def settings_hash(self) -> str:
         """Return twelve hex digits over everything that changes how the method decodes."""
         body = self.model_dump(mode="json", exclude={"source"})
-        body["selector"] = "constant"  # keeps the hashes of existing tables and profiles valid
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]

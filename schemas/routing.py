@@ -30,14 +30,7 @@ def _array(value: Any) -> NDArray[np.float64]:
 Array = Annotated[NDArray[np.float64], BeforeValidator(_array)]
 
 
-def by_band(value: Any) -> Any:
-    """Return favourites [k][t], also from older tables with one favourite per cluster [k]."""
-    if not isinstance(value, (list, tuple)):
-        return value
-    return [[row] * len(TEMPERATURE_BANDS) if isinstance(row, str) else row for row in value]
-
-
-Favourites = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(by_band)]
+Favourites = tuple[tuple[str, ...], ...]
 
 
 Objective = Literal["speedup", "seconds"]
@@ -181,8 +174,8 @@ class RoutingTable(Schema):
     @model_validator(mode="before")
     @classmethod
     def _from_file(cls, values: Any) -> Any:
-        """Gather `live_` arrays into `live`. Fill in what older tables do not have, and leave out
-        what only they have."""
+        """Gather `live_` arrays into `live`; without them nothing was learned. Without a regression
+        its arrays are empty."""
         if not isinstance(values, dict):
             return values
         k, m = len(values.get("assignment", ())), len(values.get("methods", ()))
@@ -190,11 +183,11 @@ class RoutingTable(Schema):
             "regression": np.zeros((m, 0)),
             "regression_range": np.zeros((m, 2)),
             "regression_mean": np.zeros((k, m)),
+            "live": Live.nothing(k, m),
         }
         given = {n: v for n, v in values.items() if not n.startswith(LIVE)}
-        if "live" not in given:
-            nothing = dict(Live.nothing(k, m))
-            given["live"] = {n: values.get(LIVE + n, array) for n, array in nothing.items()}
+        if live := {n.removeprefix(LIVE): v for n, v in values.items() if n.startswith(LIVE)}:
+            given["live"] = live
         return without | given
 
     @model_validator(mode="after")

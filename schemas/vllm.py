@@ -1,8 +1,8 @@
-"""Settings of vLLM's engine beyond those of every engine, and of vLLM servers."""
+"""Names of adapters, and settings of vLLM servers."""
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -20,49 +20,6 @@ def _plain(name: str) -> str:
 
 AdapterName = Annotated[str, AfterValidator(_plain)]
 """Stands in a model's name, between colons."""
-
-
-class VllmConfig(Settings):
-    """Settings that are passed to vLLM's AsyncEngineArgs under its own names.
-
-    The bundle's parts are the target, drafters and heads of the same names.
-    """
-
-    tensor_parallel_size: int = Field(
-        default=1, ge=1, description="GPUs of one replica, reserved as a placement group"
-    )
-    distributed_executor_backend: Literal["mp", "ray"] | None = Field(
-        default=None,
-        description="starts the processes of tensor parallelism  [default: ray in served replicas, "
-        "which have a placement group, else vLLM's choice]",
-    )
-    quantization: str | None = Field(
-        default=None, description="of the target, by vLLM's name  [default: the checkpoint's]"
-    )
-    kv_cache_dtype: str = Field(default="auto", description="such as fp8")
-    gpu_memory_utilization: float | None = Field(
-        default=None,
-        gt=0.0,
-        le=1.0,
-        description="share of one GPU's memory  [default: 0.9 x num_gpus, at most 0.9, so that "
-        "replicas with fractions fit one GPU]",
-    )
-    max_num_batched_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="tokens of one step  [default: vLLM's choice on GPUs; on CPUs prefill_chunk "
-        "and every sequence's longest draft]",
-    )
-    enable_chunked_prefill: bool = True
-    enforce_eager: bool = Field(
-        default=False, description="no torch.compile and CUDA graphs: loads faster, steps slower"
-    )
-    lora_adapters: dict[AdapterName, Path] = Field(
-        default={},
-        description="LoRA adapters of the target, in PEFT's format; `model: BUNDLE:NAME` in a "
-        "request chooses one",
-    )
-    trust_remote_code: bool = False
 
 
 class OpenAIConfig(Settings):

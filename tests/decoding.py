@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -15,17 +16,37 @@ from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams, Tok
 from workers.bundle import Bundle
 from workers.engine import Engine
 from workers.methods import METHODS
+from workers.torch_engine.engine import PREFILL_CHUNK
+from workers.torch_engine.target import Target
 
 SMALL: dict[str, Any] = {
     "device": "cpu",
     "dtype": "float32",
     "threads": 1,
-    "joint_prompt_tokens": 1,  # not as a clock says
     "max_context": 256,
     "kv_slots": 2048,
 }
 NEAR_TIE = 1e-4
 LOSSLESS = [m.name for m in METHODS.values() if m.lossless and m.engine == "torch"]
+
+
+@contextlib.contextmanager
+def reading(prefill_chunk: int = PREFILL_CHUNK, joint_prompt_tokens: int = 1) -> Iterator[None]:
+    """Let engines that are loaded meanwhile read prompts in such pieces, and not as a clock says.
+
+    joint_prompt_tokens: tokens of prompts that share one forward.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workers.torch_engine.engine.PREFILL_CHUNK", prefill_chunk)
+        patch.setattr(Target, "joint_rows", lambda *_: joint_prompt_tokens)
+        yield
+
+
+def without_reading(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Divide settings into an engine's and those of `reading`."""
+    own = {"prefill_chunk", "joint_prompt_tokens"}
+    rest = {name: value for name, value in settings.items() if name not in own}
+    return rest, {name: value for name, value in settings.items() if name in own}
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """A configuration that serves a tiny bundle: routing table and encoder included."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +114,17 @@ def service_config(
         "methods": deployed,
         "engine": {"dtype": "float32", "kv_slots": 4096, "max_context": 512},
         "router": {"routing": folder / "routing", "encoder": encoder, "exploration": 0.0},
-        "feedback": {"state_uri": str(folder / "state"), "flush_seconds": 0.1},
+        "feedback": {"state_uri": str(folder / "state")},
     }
     for section, values in settings.items():
         known = body.get(section)
         body[section] = {**known, **values} if isinstance(known, dict) else values
     return AppConfig.model_validate(body)
+
+
+def preferring(method: str, methods: Iterable[str]) -> dict[str, float]:
+    """Return weights with which a method is the preferred one, whatever is measured."""
+    return {name: 10.0 if name == method else 0.01 for name in methods}
 
 
 def fake_engines(step_seconds: float) -> dict[str, str]:

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from deployments.api.input import parse
-from deployments.api.introspection import History
+from deployments.api.openapi import describe
 from deployments.api.request_bodies import RollbackRequest
 from schemas import AppConfig, Snapshot
 
@@ -35,16 +35,24 @@ class AdminApi:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the endpoints."""
-        app.add_api_route("/admin/config", self.config, methods=["GET", "HEAD"])
-        app.add_api_route("/admin/routing/history", self.history, methods=["GET", "HEAD"])
-        app.add_api_route("/admin/routing/rollback", self.rollback, methods=["POST"])
-        app.add_api_route("/admin/routing/reset", self.reset, methods=["POST"])
+        config = describe("The active configuration")
+        history = describe("Earlier states of what was learned, the newest first")
+        back = describe("Go back to an earlier state; the present one is kept", RollbackRequest)
+        reset = describe("Forget what was learned; the present state is kept")
+        for path, act, methods, described in (
+            ("/admin/config", self.config, ["GET", "HEAD"], config),
+            ("/admin/routing/history", self.history, ["GET", "HEAD"], history),
+            ("/admin/routing/rollback", self.rollback, ["POST"], back),
+            ("/admin/routing/reset", self.reset, ["POST"], reset),
+        ):
+            app.add_api_route(path, act, methods=methods, openapi_extra=described)
 
     async def config(self) -> Response:
         return JSONResponse(self._config().model_dump(mode="json"))
 
     async def history(self) -> Response:
-        return JSONResponse(History(snapshots=await self._states.history()).model_dump())
+        snapshots = await self._states.history()
+        return JSONResponse({"snapshots": [one.model_dump() for one in snapshots]})
 
     async def rollback(self, request: Request) -> Response:
         asked = parse(RollbackRequest, await self._body(request) or b"{}")

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from deployments.api.input import Input
-from deployments.api.response_bodies import EmbeddingEntry, EmbeddingList, TextUsage
 from deployments.errors import ApiError, overloaded, unavailable
 from deployments.request.prompt import unmetered
 from router.embed import Encoder
@@ -69,7 +68,7 @@ class Embeddings:
 
     async def answer(
         self, asked: EmbeddingRequest, charge: Callable[[int], None] = unmetered
-    ) -> EmbeddingList:
+    ) -> dict[str, Any]:
         """Return the response body; `charge` is called with the texts' tokens before they are
         embedded.
 
@@ -96,15 +95,15 @@ class Embeddings:
         finally:
             self._waiting -= len(texts)
         written = _base64 if asked.encoding_format == "base64" else _floats
-        return EmbeddingList(
-            object="list",
-            data=[
-                EmbeddingEntry(object="embedding", index=index, embedding=written(vector))
+        return {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": written(vector)}
                 for index, vector in enumerate(vectors)
             ],
-            model=asked.model,
-            usage=TextUsage(prompt_tokens=sum(tokens), total_tokens=sum(tokens)),
-        )
+            "model": asked.model,
+            "usage": {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)},
+        }
 
     async def _in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)

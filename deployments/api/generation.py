@@ -10,11 +10,9 @@ import json
 from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from deployments.api import known_fields
 from deployments.api.input import Input
 from deployments.api.known_fields import without_known
 from deployments.api.structured import StructuredRequest
@@ -127,14 +125,6 @@ class GenerationRequest(StructuredRequest, ABC):
     @classmethod
     def _asks_for_nothing_else(cls, value: Any) -> Any:
         return without_known(value, cls.model_fields) if isinstance(value, dict) else value
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        schema["properties"] |= known_fields.schemas(cls.model_fields)
-        return schema
 
     @property
     def wanted_tokens(self) -> int | None:

@@ -92,13 +92,6 @@ def refuse_others(body: Mapping[str, Any], only: Mapping[str, tuple[Any, ...]]) 
             )
 
 
-def schemas(obeyed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON schemas of this module's fields, without those `obeyed`."""
-    anything: dict[str, Any] = {name: {} for name in sorted(WITHOUT_EFFECT)}
-    only = {name: {"enum": [*values, None]} for name, values in ONLY.items()}
-    return {n: schema for n, schema in (anything | only).items() if n not in obeyed}
-
-
 def _among(given: Any, allowed: tuple[Any, ...]) -> bool:
     # bool is an int in Python, but `best_of: true` is not 1.
     return any(given == a and isinstance(given, bool) == isinstance(a, bool) for a in allowed)

@@ -10,7 +10,7 @@ from deployments.api.messages import Plain, called_bytes, joined, plain_messages
 from deployments.api.reading.token_limit import TokenLimit, check_beginning
 from deployments.api.reading.tokenizers import SHORT_BYTES, Tokenizers
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
-from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest, Tokens
+from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from deployments.api.tools.family import ToolFamily, identity
 from deployments.artifacts import context_length
 from deployments.errors import ApiError, invalid
@@ -46,7 +46,7 @@ class PromptReader:
         engine: EngineConfig,
         http: HttpConfig = _DEFAULTS,
     ) -> None:
-        self.names = ModelNames(bundle.name, methods, engine.vllm.lora_adapters)
+        self.names = ModelNames(bundle.name, methods, engine.lora_adapters)
         self._methods = tuple(methods)
         self.sampling_defaults = bundle.sampling.model_dump(exclude_none=True)
         self._context_length = context_length(bundle, engine)
@@ -126,9 +126,12 @@ class PromptReader:
         )
         return await self.chat(chat, caller)
 
-    async def tokenised(self, request: TokenizeRequest, caller: Caller = _NOBODY) -> Tokens:
-        """Return the tokens of a text or of messages. Raises ApiError for an unknown model, and for
-        a text that is certainly longer than any context."""
+    async def tokenised(self, request: TokenizeRequest, caller: Caller = _NOBODY) -> dict[str, Any]:
+        """Return the response body with the tokens of a text or of messages.
+
+        Raises ApiError for an unknown model, and for a text that is certainly longer than any
+        context.
+        """
         self.names.chosen(request.model or self.names.bundle)
         if request.prompt is None:
             _, _, ids = await self._chat_ids(request, caller, encode_text)
@@ -144,9 +147,12 @@ class PromptReader:
             names = await self.tokenizers.read(
                 caller, _TOKEN_BYTES * len(ids), lambda each: each.convert_ids_to_tokens(ids)
             )
-        return Tokens(
-            count=len(ids), max_model_len=self._context_length, tokens=ids, token_strs=names
-        )
+        return {
+            "count": len(ids),
+            "max_model_len": self._context_length,
+            "tokens": ids,
+            "token_strs": names,
+        }
 
     async def text(self, request: DetokenizeRequest, caller: Caller = _NOBODY) -> str:
         """Return the text of tokens, special ones included. Raises ApiError for an unknown model or

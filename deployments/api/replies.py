@@ -193,7 +193,7 @@ class Reply:
         """Return OpenAI's usage with the speculative statistics; None before the last chunk."""
         if any(answer.stats is None for answer in self._answers):
             return None
-        return usage(self._answers, self._firsts).model_dump()
+        return usage(self._answers, self._firsts)
 
     def _prompt_ids(self, index: int) -> dict[str, Any]:
         """Return the ids of a choice's prompt as a field, if they are asked for."""

@@ -2,11 +2,11 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
@@ -21,14 +21,13 @@ from deployments.api.event_stream import Begun, streamed
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input, parse, read_body
 from deployments.api.introspection import explanation, table_summary
-from deployments.api.openapi import OPERATIONS, document
+from deployments.api.openapi import ANSWERED, OBJECTIVES, describe, described_routes, document
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import Kind, Reply, data
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
-from deployments.api.response_bodies import Body, Health, Model, ModelList
 from deployments.api.response_headers import IgnoredFields, listed
 from deployments.api.surfaces.endpoints import Surfaces
-from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest
+from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable
 from deployments.metrics import Metrics
@@ -48,9 +47,9 @@ FRESH = {"cache-control": "no-cache"}
 LARGE_BYTES = 64 * 1024
 """Bodies that are not read on the event loop."""
 READING = ["GET", "HEAD"]
-OFFERED = sorted({path for _, path in OPERATIONS if not path.startswith("/admin/")})
 
 Asked = TypeVar("Asked", bound=Input)
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Link(RoutingState, LearnedStates, Protocol):
@@ -97,21 +96,33 @@ class HttpApi:
         app.add_exception_handler(ApiError, self._api_error)
         app.add_exception_handler(HTTPException, self._http_error)
         app.add_exception_handler(Exception, self._unexpected)
-        app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
-        app.add_api_route("/v1/completions", self.completions, methods=["POST"])
-        app.add_api_route("/v1/embeddings", self.embed, methods=["POST"])
-        app.add_api_route("/tokenize", self.tokenize, methods=["POST"])
-        app.add_api_route("/detokenize", self.detokenize, methods=["POST"])
-        app.add_api_route("/v1/models", self.models, methods=READING)
-        app.add_api_route("/v1/models/{name}", self.model, methods=READING)
-        app.add_api_route("/v1/routing", self.routing, methods=READING)
-        app.add_api_route("/v1/routing/explain", self.explain, methods=["POST"])
+        add = app.add_api_route
+        posted: tuple[tuple[str, Endpoint, type[Input], str], ...] = (
+            ("/v1/chat/completions", self.chat, ChatRequest, "Answer a conversation"),
+            ("/v1/completions", self.completions, CompletionRequest, "Continue a text"),
+            ("/v1/embeddings", self.embed, EmbeddingRequest, "The router's vectors of texts"),
+            ("/tokenize", self.tokenize, TokenizeRequest, "The tokens of a text or a conversation"),
+            ("/detokenize", self.detokenize, DetokenizeRequest, "The text of tokens"),
+        )
+        for path, takes, asked, summary in posted:
+            headers = ANSWERED if issubclass(asked, GenerationRequest) else None
+            add(path, takes, methods=["POST"], openapi_extra=describe(summary, asked, headers))
+        for path, reads, summary in (
+            ("/v1/models", self.models, "The models a request may name"),
+            ("/v1/models/{name}", self.model, "One model"),
+            ("/v1/routing", self.routing, "The active routing table"),
+            ("/health", self.health, "Whether a prompt can be answered"),
+        ):
+            add(path, reads, methods=READING, openapi_extra=describe(summary))
+        shown = describe(
+            "Where a prompt would go, without answering it", ExplainRequest, OBJECTIVES
+        )
+        add("/v1/routing/explain", self.explain, methods=["POST"], openapi_extra=shown)
         self._surfaces.add_to(app)
         self._admin.add_to(app)
-        app.add_api_route("/openapi.json", self.openapi, methods=READING)
-        app.add_api_route("/health", self.health, methods=READING)
-        app.add_api_route("/", self.page, methods=READING)
-        app.add_api_route("/web/{name}", self.page, methods=READING)
+        add("/openapi.json", self.openapi, methods=READING)
+        add("/", self.page, methods=READING)
+        add("/web/{name}", self.page, methods=READING)
         return app
 
     async def chat(self, request: Request) -> Response:
@@ -134,22 +145,22 @@ class HttpApi:
         asked, caller = await self._asked(EmbeddingRequest, request), caller_of(request)
         # Texts are embedded one at a time.
         caller.batch(len(asked.texts()), "input", at_once=False)
-        return _sent(await self._embeddings.answer(asked, caller.read))
+        return JSONResponse(await self._embeddings.answer(asked, caller.read))
 
     async def tokenize(self, request: Request) -> Response:
         asked = await self._asked(TokenizeRequest, request)
-        return _sent(await self._reader.tokenised(asked, caller_of(request)))
+        return JSONResponse(await self._reader.tokenised(asked, caller_of(request)))
 
     async def detokenize(self, request: Request) -> Response:
         asked = await self._asked(DetokenizeRequest, request)
-        return _sent(Detokenized(prompt=await self._reader.text(asked, caller_of(request))))
+        return JSONResponse({"prompt": await self._reader.text(asked, caller_of(request))})
 
     async def models(self) -> Response:
         names = [*self._reader.names.listed, *self._embeddings.models]
-        return _sent(ModelList(object="list", data=[self._model(name) for name in names]))
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def model(self, name: str) -> Response:
-        return _sent(self._model(name))
+        return JSONResponse(self._model(name))
 
     async def routing(self) -> Response:
         summary = table_summary(self._state.table)
@@ -181,8 +192,8 @@ class HttpApi:
         prompt = await self._reader.explained(asked, caller)
         prompt = replace(prompt, scope=caller.scope_of(prompt.scope), slo=slo)
         caller.read(len(prompt.token_ids))
-        decision, vector = await self._answerer.route(prompt, explore=False)
-        return JSONResponse(explanation(decision, prompt, vector, self._state.table))
+        decision, _ = await self._answerer.route(prompt, explore=False)
+        return JSONResponse(explanation(decision, prompt, self._state.table))
 
     async def health(self) -> Response:
         ready = self._answerer.ready()
@@ -193,10 +204,10 @@ class HttpApi:
         resting = {m for m, state in self._answerer.circuits.states().items() if state == "open"}
         if hosted <= resting:
             raise unavailable("every method is disabled after repeated failures; try again shortly")
-        return _sent(Health(status="ok", methods=sorted(ready - resting)))
+        return JSONResponse({"status": "ok", "methods": sorted(ready - resting)})
 
-    async def openapi(self) -> Response:
-        return JSONResponse(document())
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(document(request.app.routes))
 
     async def page(self, name: str = "index.html") -> Response:
         if name not in WEB:
@@ -248,15 +259,15 @@ class HttpApi:
     async def _body(self, request: Request) -> bytes:
         return await read_body(request, self.config.http.max_body_bytes)
 
-    def _model(self, name: str) -> Model:
+    def _model(self, name: str) -> dict[str, Any]:
         embeds = name in self._embeddings.models
-        return Model(
-            id=name,
-            object="model",
-            created=self._created,
-            owned_by="specadapt",
-            parent=None if embeds else self._reader.names.parent(name),
-        )
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "specadapt",
+            "parent": None if embeds else self._reader.names.parent(name),
+        }
 
     async def _api_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
@@ -271,7 +282,9 @@ class HttpApi:
             return RedirectResponse(f"{request.scope['root_path'].rpartition('/')[2]}/")
         message = f"{request.method} {path}: {error.detail}"
         if error.status_code == 404:
-            message += f"; available paths: {', '.join(OFFERED)}"
+            offered = {route.path for route in described_routes(request.app.routes)}
+            public = sorted(path for path in offered if not path.startswith("/admin/"))
+            message += f"; available paths: {', '.join(public)}"
         response = await self._api_error(request, ApiError(error.status_code, message))
         response.headers.update(error.headers or {})
         return response
@@ -279,7 +292,3 @@ class HttpApi:
     async def _unexpected(self, request: Request, error: Exception) -> Response:
         logger.error("unexpected failure on %s", request.scope["path"], exc_info=error)
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
-
-
-def _sent(body: Body) -> Response:
-    return JSONResponse(body.model_dump())

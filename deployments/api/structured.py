@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from deployments.api.input import Input
 from deployments.errors import invalid
 from schemas import Grammar
 
 MAX_CHOICES = 1024
+GUIDED = {f"guided_{name}": name for name in ("json", "regex", "choice", "grammar")}
+"""vLLM's older names of fields of `structured_outputs`."""
 
 _Choice = Annotated[
     list[Annotated[str, Field(min_length=1)]],
@@ -59,25 +61,42 @@ class StructuredOutputs(Input):
 
     def grammars(self) -> Iterator[tuple[str, Grammar]]:
         """Yield each constraint with its field."""
-        yield from _grammars(
-            "structured_outputs.", self.json_, self.regex, self.choice, self.grammar
-        )
+        schema, choice = self.json_, self.choice
+        texts = {
+            "json": json.dumps(schema) if isinstance(schema, dict) else schema,
+            "regex": self.regex,
+            "choice": choice and "start: " + " | ".join(json.dumps(one) for one in choice),
+            "grammar": self.grammar,
+        }
+        for name, text in texts.items():
+            if text is not None:
+                field = f"structured_outputs.{name}"
+                if not text:
+                    raise invalid(field, "is empty")
+                yield field, Grammar(kind=_kind(name, text), text=text)
         if self.json_object:
             yield "structured_outputs.json_object", Grammar(kind="json_object")
 
 
 class StructuredRequest(Input):
-    """The fields by which a request asks for a form of its answer; `guided_*` are vLLM's older
-    names of what `structured_outputs` holds."""
+    """The fields by which a request asks for a form of its answer."""
 
     response_format: ResponseFormat = ResponseFormat(type="text")
     grammar: GrammarField | None = None
     structured_outputs: StructuredOutputs | None = None
-    guided_json: _Schema | None = None
-    guided_regex: str | None = None
-    guided_choice: _Choice | None = None
-    guided_grammar: str | None = None
     ignore_eos: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_names(cls, value: Any) -> Any:
+        """Read GUIDED's fields as fields of `structured_outputs`."""
+        if not isinstance(value, dict):
+            return value
+        outputs = {n: value[old] for old, n in GUIDED.items() if value.get(old) is not None}
+        rest = {name: given for name, given in value.items() if name not in GUIDED}
+        if outputs and rest.get("structured_outputs") is not None:
+            raise invalid("structured_outputs", f"give either it or {', '.join(GUIDED)}")
+        return rest | {"structured_outputs": outputs} if outputs else rest
 
     @cached_property
     def wanted_grammar(self) -> tuple[str, Grammar] | None:
@@ -115,30 +134,6 @@ class StructuredRequest(Input):
             yield "grammar.text", Grammar(kind=given.kind, text=given.text)
         if self.structured_outputs is not None:
             yield from self.structured_outputs.grammars()
-        yield from _grammars(
-            "guided_", self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar
-        )
-
-
-def _grammars(
-    prefix: str,
-    schema: _Schema | None,
-    regex: str | None,
-    choice: list[str] | None,
-    grammar: str | None,
-) -> Iterator[tuple[str, Grammar]]:
-    """Yield the grammars of vLLM's fields `json`, `regex`, `choice` and `grammar`."""
-    texts = {
-        "json": json.dumps(schema) if isinstance(schema, dict) else schema,
-        "regex": regex,
-        "choice": choice and "start: " + " | ".join(json.dumps(one) for one in choice),
-        "grammar": grammar,
-    }
-    for name, text in texts.items():
-        if text is not None:
-            if not text:
-                raise invalid(prefix + name, "is empty")
-            yield prefix + name, Grammar(kind=_kind(name, text), text=text)
 
 
 def _kind(name: str, text: str) -> Literal["json_schema", "regex", "lark", "gbnf"]:

@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 from deployments.api import known_fields
 from deployments.api.input import Input
 from deployments.api.messages import Messages
-from deployments.api.response_bodies import Body
 from deployments.api.templated import Templated
 from deployments.errors import ApiError, invalid
 
@@ -58,15 +57,6 @@ class TokenizeRequest(Templated):
         )
 
 
-class Tokens(Body):
-    """The tokens of a text. token_strs: the tokenizer's own names of them, if asked for."""
-
-    count: int
-    max_model_len: int
-    tokens: list[int]
-    token_strs: list[str] | None
-
-
 class DetokenizeRequest(Input):
     """POST /detokenize: token ids."""
 
@@ -79,9 +69,3 @@ class DetokenizeRequest(Input):
         if len(self.tokens) > context_length:
             most = f"at most {context_length}, which is this model's context"
             raise invalid("tokens", f"{most}, got {len(self.tokens)}")
-
-
-class Detokenized(Body):
-    """The text of tokens, special ones included."""
-
-    prompt: str

@@ -1,13 +1,13 @@
 """The usage of a request: tokens, and what speculation did."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from deployments.api.response_bodies import CompletionTokens, PromptTokens, Speculative, Usage
 from deployments.request.answered import Answer
 from schemas import DecodeStats
 
 
-def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> Usage:
+def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> dict[str, Any]:
     """Return token counts and what speculation did, summed over the choices; a prompt counts once.
 
     Seconds are the engine's, of the choice that took longest, since choices are decoded side by
@@ -20,48 +20,45 @@ def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> Usage:
     tokens = sum(one.output_tokens for one in choices)
     stats = max(choices, key=lambda one: one.total_seconds)
     seconds = stats.total_seconds
-    speculative = Speculative(
-        method=answer.method,
-        cluster=answer.decision.cluster,
-        reason=answer.reason,
-        target_steps=steps,
-        drafted_tokens=sum(one.drafted_tokens for one in choices),
-        accepted_tokens=sum(one.accepted_tokens for one in choices),
-        mean_acceptance_length=tokens / max(1, steps),
-        tokens_per_s=tokens / seconds if seconds > 0 else 0.0,
-        queue_seconds=stats.queue_seconds,
-        decode_seconds=stats.decode_seconds,
-        draft_seconds=stats.draft_seconds,
-        verify_seconds=stats.verify_seconds,
-        sample_seconds=stats.sample_seconds,
-        other_seconds=stats.other_seconds,
-        stalled_seconds=stats.stalled_seconds,
-        total_seconds=seconds,
-        mean_batch=stats.mean_batch,
-        looping=any(one.looping for one in choices),
-        routing_ms=answer.routing_seconds * 1e3,
-        engine_first_token_ms=stats.first_token_seconds * 1e3,
-    )
+    speculative = {
+        "method": answer.method,
+        "cluster": answer.decision.cluster,
+        "reason": answer.reason,
+        "target_steps": steps,
+        "drafted_tokens": sum(one.drafted_tokens for one in choices),
+        "accepted_tokens": sum(one.accepted_tokens for one in choices),
+        "mean_acceptance_length": tokens / max(1, steps),
+        "tokens_per_s": tokens / seconds if seconds > 0 else 0.0,
+        "queue_seconds": stats.queue_seconds,
+        "decode_seconds": stats.decode_seconds,
+        "draft_seconds": stats.draft_seconds,
+        "verify_seconds": stats.verify_seconds,
+        "sample_seconds": stats.sample_seconds,
+        "other_seconds": stats.other_seconds,
+        "stalled_seconds": stats.stalled_seconds,
+        "total_seconds": seconds,
+        "mean_batch": stats.mean_batch,
+        "looping": any(one.looping for one in choices),
+        "routing_ms": answer.routing_seconds * 1e3,
+        "engine_first_token_ms": stats.first_token_seconds * 1e3,
+    }
     completion_tokens = tokens + sum(one.earlier_tokens for one in answers)
     read = sum(one.prompt_tokens for one in _stats(firsts))
     prompt_tokens = read - sum(one.earlier_tokens for one in firsts)
     cached_tokens = sum(one.cached_prompt_tokens for one in _stats(firsts))
-    return Usage(
-        prompt_tokens=prompt_tokens,
-        prompt_tokens_details=PromptTokens(cached_tokens=cached_tokens),
-        completion_tokens=completion_tokens,
-        completion_tokens_details=_details(choices),
-        total_tokens=prompt_tokens + completion_tokens,
-        speculative=speculative,
-    )
-
-
-def _details(choices: Sequence[DecodeStats]) -> CompletionTokens:
     accepted = sum(one.accepted_prediction_tokens for one in choices)
     drafted = sum(one.drafted_prediction_tokens for one in choices)
-    return CompletionTokens(
-        accepted_prediction_tokens=accepted, rejected_prediction_tokens=drafted - accepted
-    )
+    return {
+        "prompt_tokens": prompt_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+        "completion_tokens": completion_tokens,
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": drafted - accepted,
+        },
+        "total_tokens": prompt_tokens + completion_tokens,
+        "speculative": speculative,
+    }
 
 
 def _stats(answers: Sequence[Answer]) -> list[DecodeStats]:

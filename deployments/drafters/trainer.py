@@ -187,7 +187,6 @@ class HeadTrainer:
             folder=folder,
             young=young,
             tokens=passes * answer_tokens(learned),
-            threads=self._feedback.trainer_threads,
             device="cuda" if self._feedback.trainer_num_gpus else "cpu",
         )
         try:

@@ -10,6 +10,10 @@ DAWDLING_SECONDS = 1.0
 """A body that takes longer loses its place to another request once every place is taken."""
 BODILESS = ("GET", "HEAD", "OPTIONS")
 """Methods whose requests have no body here."""
+QUEUED_REQUESTS = 256
+"""Requests in addition to those that are worked on; more are refused with 429."""
+BODY_SECONDS = 30.0
+"""Time for a request's body; slower ones are refused with 408."""
 WAITING_SECONDS = 10.0
 """A request waits at most this long for a slot before it is refused."""
 
@@ -21,7 +25,9 @@ class Slots:
     Requests without a body, such as `/health`, take none.
     """
 
-    def __init__(self, app: ASGIApp, ongoing: int, queued: int, body_seconds: float) -> None:
+    def __init__(
+        self, app: ASGIApp, ongoing: int, queued: int, body_seconds: float = BODY_SECONDS
+    ) -> None:
         self._app = app
         self.body_seconds = body_seconds
         self._free = asyncio.Semaphore(ongoing)

@@ -5,7 +5,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from schemas import DriftReport, Observation, RouterConfig, RoutingTable, TableUpdate
+from schemas import DriftReport, Observation, RoutingTable, TableUpdate
 
 CALLER_SECONDS = 30.0
 """Time without a call after which an ingress no longer counts. After failures it pauses for up to
@@ -44,7 +44,6 @@ class Callers:
 
     def __init__(self) -> None:
         self._called: dict[str, float] = {}
-        self._settings: dict[str, RouterConfig] = {}
         self._counted: OrderedDict[str, None] = OrderedDict()
         self._unstored: OrderedDict[str, str] = OrderedDict()
         self._owed: defaultdict[str, set[str]] = defaultdict(set)
@@ -56,17 +55,6 @@ class Callers:
         self._called = {i: at for i, at in self._called.items() if at >= now - CALLER_SECONDS}
         for gone in self._owed.keys() - self._called.keys():
             del self._owed[gone]
-        for gone in self._settings.keys() - self._called.keys():
-            del self._settings[gone]
-
-    def has_changed(self, ingress: str, settings: RouterConfig) -> bool:
-        """Return whether an ingress has other settings than with its last call.
-
-        While a change is rolled out, some ingresses still have the settings before it.
-        """
-        before = self._settings.get(ingress)
-        self._settings[ingress] = settings
-        return settings != before
 
     @property
     def ingresses(self) -> int:

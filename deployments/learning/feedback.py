@@ -27,7 +27,6 @@ from schemas import (
     AppConfig,
     DecodeStats,
     Observation,
-    RouterConfig,
     RoutingTable,
     Snapshot,
     TableUpdate,
@@ -52,11 +51,11 @@ class Feedback:
     """
 
     def __init__(self, config: AppConfig, owner: str | None = None) -> None:
-        self._config = config
+        self._refits = config.router.refit
         self._disk = served_table(config)
         self._exchanged = exchanged_heads(config, served_bundle(config))
-        self._storage = Storage(config.feedback, self._disk.fit_id, owner)
-        self._adaptation = Adaptation(self._disk, config.router)
+        self._storage = Storage(config.feedback.state_uri, self._disk.fit_id, owner)
+        self._adaptation = Adaptation(self._disk)
         self._metrics = DriftMetrics()
         self._learning = asyncio.Lock()
         self._refitting: asyncio.Task[None] | None = None
@@ -69,20 +68,17 @@ class Feedback:
         self,
         observations: Sequence[Observation],
         known: tuple[str, int] | None,
-        settings: RouterConfig | None = None,
         ingress: str = "",
         leaving: bool = False,
     ) -> Exchange:
         """Learn from `observations` and return the table if the caller has another version.
 
-        known: (fit id, version) of the caller's table; None if it wants no other now. settings: the
-        caller's router settings; the newest change of an ingress counts. ingress: the caller's own
-        id. leaving: whether this is its last call, so that the state is stored at once.
+        known: (fit id, version) of the caller's table; None if it wants no other now. ingress: the
+        caller's own id. leaving: whether this is its last call, so that the state is stored at
+        once.
         """
         self._called = time.monotonic()
         self._callers.called(ingress)
-        if settings is not None and self._callers.has_changed(ingress, settings):
-            await self._change(settings)
         taken = await self._learn(observations, ingress, at_once=leaving)
         return Exchange(
             table=None if known is None else self._newer(known),
@@ -204,18 +200,12 @@ class Feedback:
     def idle_seconds(self) -> float:
         return time.monotonic() - self._called
 
-    async def _change(self, settings: RouterConfig) -> None:
-        """Continue with what was learned under other settings."""
-        async with self._learning:
-            self._adaptation = self._adaptation.under(settings)
-            self._config = self._config.model_copy(update={"router": settings})
-
     def _open(self) -> None:
         """Open the store and continue with its state, if that is possible now."""
         self._tried = time.monotonic()
         with suppress(StoreAwayError):
             state = self._storage.open()
-            self._adaptation = _restored(self._disk, self._config, state)
+            self._adaptation = _restored(self._disk, state)
 
     async def _opened(self) -> bool:
         if not self._storage.opened and time.monotonic() - self._tried >= RETRY_SECONDS:
@@ -236,7 +226,7 @@ class Feedback:
             if observations:
                 drift = self._adaptation.observe(self._callers.new(ingress, observations))
                 self._metrics.reported(self._adaptation.report())
-                if drift and self._config.router.refit and self._refitting is None:
+                if drift and self._refits and self._refitting is None:
                     self._refitting = asyncio.create_task(self._refit())
             if self._is_due(at_once):  # not if it was stored while this call waited
                 if self._storage.snapshot_due:
@@ -289,11 +279,11 @@ class Feedback:
             self._refitting = None
 
 
-def _restored(table: RoutingTable, config: AppConfig, state: dict[str, Any] | None) -> Adaptation:
+def _restored(table: RoutingTable, state: dict[str, Any] | None) -> Adaptation:
     if state is None:
-        return Adaptation(table, config.router)
+        return Adaptation(table)
     try:
-        return Adaptation.restore(table, config.router, state)
+        return Adaptation.restore(table, state)
     except ValueError as error:
         logger.warning("the saved state does not fit this table (%s): starting afresh", error)
-        return Adaptation(table, config.router)
+        return Adaptation(table)

@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 Occasion = Literal["time", "refit", "rollback", "reset"]
 
+SNAPSHOT_SECONDS = 3600.0
+KEPT = 10
+
 _NAME = re.compile(r"snapshot-(\d{8})\.json$")
 
 
@@ -25,20 +28,19 @@ class UnknownSnapshotError(LookupError):
 
 
 class History:
-    """Keep up to `kept` snapshots under `uri` and delete the oldest.
+    """Keep up to KEPT snapshots under `uri` and delete the oldest.
 
-    One is due `seconds` after this process's last. Not safe for concurrent calls.
+    One is due SNAPSHOT_SECONDS after this process's last. Not safe for concurrent calls.
     """
 
-    def __init__(self, uri: str, seconds: float, kept: int) -> None:
+    def __init__(self, uri: str) -> None:
         self._fs, self._folder = file_system(f"{uri}/history")
-        self._seconds, self._kept = seconds, kept
         self._last = time.monotonic()
 
     @property
     def due(self) -> bool:
         """Return whether it is time for another snapshot."""
-        return time.monotonic() - self._last >= self._seconds
+        return time.monotonic() - self._last >= SNAPSHOT_SECONDS
 
     def add(self, state: dict[str, Any], table: RoutingTable, occasion: Occasion) -> Snapshot:
         """Keep a state; `table` is the table that it makes."""
@@ -57,7 +59,7 @@ class History:
         )
         body = {"snapshot": snapshot.model_dump(), "state": state}
         self._fs.pipe_file(self._path(snapshot.number), json.dumps(body, allow_nan=False).encode())
-        for old in [*numbers, snapshot.number][: -self._kept]:
+        for old in [*numbers, snapshot.number][:-KEPT]:
             with suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(old))
         return snapshot

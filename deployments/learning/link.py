@@ -24,7 +24,6 @@ from schemas import (
     DriftReport,
     LoadReport,
     Observation,
-    RouterConfig,
     RoutingTable,
     Snapshot,
     TableUpdate,
@@ -37,6 +36,8 @@ Result = TypeVar("Result")
 _BATCH = 512
 _CAPACITY = 10_000
 
+FLUSH_SECONDS = 0.5
+"""Seconds between two batches of observations to the actor."""
 TABLE_SECONDS = 1.0
 """Least seconds between two versions of the table. A version of a thousand clusters is 0.4 MB."""
 
@@ -48,7 +49,6 @@ class Actor(Protocol):
         self,
         observations: Sequence[Observation],
         known: tuple[str, int] | None,
-        settings: RouterConfig | None,
         ingress: str,
         leaving: bool,
     ) -> Awaitable[Exchange]: ...
@@ -73,8 +73,6 @@ class FeedbackLink:
         metrics: Metrics,
     ) -> None:
         self.table = table
-        self.settings: RouterConfig | None = None
-        """What is to be learned by from now on, where that has changed."""
         self.connected = False
         self.problem: str | None = "the feedback actor was not heard from yet"
         """Why nothing is learned and stored at present. While there is a reason, nothing is tried:
@@ -146,7 +144,7 @@ class FeedbackLink:
         sent = list(batch.values())
         try:
             reply = await self._line.ask(
-                lambda actor: actor.exchange(sent, known, self.settings, self._id, everything)
+                lambda actor: actor.exchange(sent, known, self._id, everything)
             )
         except ActorAwayError as error:
             if self.connected:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from deployments.learning.file_system import StoreAwayError, file_system
 from deployments.learning.history import History, Occasion, UnknownSnapshotError
 from deployments.learning.state_store import StateStore, SupersededError
-from schemas import FeedbackConfig, RoutingTable, Snapshot
+from schemas import RoutingTable, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +35,8 @@ class Storage:
     A call blocks for at most CALL_SECONDS. Not safe for concurrent calls. owner: see StateStore.
     """
 
-    def __init__(self, settings: FeedbackConfig, fit_id: str, owner: str | None = None) -> None:
-        self.uri = f"{settings.state_uri}/{fit_id}"
-        self._settings = settings
+    def __init__(self, state_uri: str, fit_id: str, owner: str | None = None) -> None:
+        self.uri = f"{state_uri}/{fit_id}"
         self._owner = owner
         self._parts: _Parts | None = None
         self._claiming: Future[_Claimed] | None = None
@@ -114,7 +113,7 @@ class Storage:
 
     def _claim(self) -> _Claimed:
         store = StateStore(self.uri, self._owner)
-        history = History(self.uri, self._settings.snapshot_seconds, self._settings.snapshots_kept)
+        history = History(self.uri)
         superseded = None
         try:
             state = store.claim()

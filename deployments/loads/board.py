@@ -11,6 +11,8 @@ from deployments.actors import LOADS, end_when_idle, named_actor
 from deployments.logs import log_with_serve
 from schemas import AppConfig, LoadReport
 
+REPORT_SECONDS = 0.25
+"""Seconds between two reports of a replica, and between two polls of an ingress."""
 _MISSED_REPORTS = 12
 MOST_INTERVALS = 4
 """Longest pause after failed reports, in intervals of reports. Every replica has to report to a new
@@ -32,7 +34,7 @@ class LoadBoard:
     report_seconds: how often a replica reports.
     """
 
-    def __init__(self, report_seconds: float) -> None:
+    def __init__(self, report_seconds: float = REPORT_SECONDS) -> None:
         self._report_seconds = report_seconds
         self._pinned: dict[str, tuple[float, LoadReport]] = {}
         self._born = self._called = time.monotonic()
@@ -61,13 +63,12 @@ class LoadBoard:
 class LoadBoardActor(LoadBoard):
     """Run `LoadBoard` inside Ray."""
 
-    def __init__(self, report_seconds: float) -> None:
+    def __init__(self) -> None:
         log_with_serve()
-        super().__init__(report_seconds)
+        super().__init__()
         end_when_idle(self.idle_seconds)
 
 
-def load_board(application: str, config: AppConfig) -> Any:
+def load_board(application: str, _config: AppConfig) -> Any:
     """Return the handle of an application's board; create it if it does not exist."""
-    seconds = config.feedback.load_report_seconds
-    return named_actor(LoadBoardActor, LOADS, application, f"{seconds:g}", seconds)
+    return named_actor(LoadBoardActor, LOADS, application, f"{REPORT_SECONDS:g}")

@@ -18,7 +18,7 @@ from deployments import traces
 from deployments.actors import FEEDBACK, ActorAwayError, ActorLine, forever, running_actors
 from deployments.artifacts import method_specs, served_table
 from deployments.configuration import validated
-from deployments.loads.board import MOST_INTERVALS, load_board
+from deployments.loads.board import MOST_INTERVALS, REPORT_SECONDS, load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import pinned_cores
@@ -219,10 +219,10 @@ class MethodReplica:
         await forever(follow, lambda _: FOLLOW_SECONDS)
 
     async def _report_forever(self) -> None:
-        board, seconds = self._line(load_board), self._config.feedback.load_report_seconds
+        board = self._line(load_board)
 
         def pause(spent: float) -> float:
-            return max(0.0, board.pause(seconds, MOST_INTERVALS * seconds) - spent)
+            return max(0.0, board.pause(REPORT_SECONDS, MOST_INTERVALS * REPORT_SECONDS) - spent)
 
         await forever(partial(self._report_once, board), pause)
 

@@ -9,12 +9,13 @@ from workers.bundle import Bundle
 from workers.portfolio import grows, part_of
 from workers.vllm_engine.adapter_files import check_adapters
 from workers.vllm_engine.environment import process_environment
-from workers.vllm_engine.versions import SHARED, require, require_release
+from workers.vllm_engine.versions import SHARED, check_arguments, require, require_release
 
 MEMORY_SHARE = 0.9
 """Of a GPU that a replica has for itself, vLLM's own default: the rest is for what it does not
 count, such as CUDA graphs and communication."""
 
+PARALLEL = "tensor_parallel_size"
 HIDE_WITHOUT_SHARE = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
 """Has Ray hide a node's GPUs from a process that asks for none. Otherwise it leaves all of them
 visible, and every such process would decode on the first."""
@@ -77,14 +78,15 @@ def placed_engine(
         return engine.model_copy(update={"openai": own})
     if not _in_vllm(specs, engine):
         return engine
-    update: dict[str, Any] = {}
+    placed: dict[str, Any] = {}
     parallel = _parallel_size(specs, engine) > 1
     share = 1.0 if parallel else resources.num_gpus
-    if engine.vllm.gpu_memory_utilization is None and share:
-        update["gpu_memory_utilization"] = round(MEMORY_SHARE * share, 4)
+    if share:
+        placed["gpu_memory_utilization"] = round(MEMORY_SHARE * share, 4)
+    placed |= engine.vllm
     if parallel:
-        update["distributed_executor_backend"] = "ray"
-    return engine.model_copy(update={"vllm": engine.vllm.model_copy(update=update)})
+        placed["distributed_executor_backend"] = "ray"
+    return engine.model_copy(update={"vllm": placed})
 
 
 def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle, engine: EngineConfig) -> None:
@@ -111,8 +113,9 @@ def check_portfolio(specs: Sequence[MethodSpec], bundle: Bundle, engine: EngineC
             bundle.part(part)
     if _in_vllm(specs, engine):
         require(specs, bundle)
-        if engine.vllm.lora_adapters:
-            require_release("engine.vllm.lora_adapters", SHARED)
+        check_arguments(engine.vllm)
+        if engine.lora_adapters:
+            require_release("engine.lora_adapters", SHARED)
     check_adapters(engine, specs)
 
 
@@ -170,7 +173,7 @@ def _check(
 
 
 def _check_parallel(name: str, resources: MethodDeployment, engine: EngineConfig) -> None:
-    size, gpus = engine.vllm.tensor_parallel_size, resources.num_gpus
+    size, gpus = int(engine.vllm[PARALLEL]), resources.num_gpus
     if gpus not in (0.0, float(size)):
         raise ValueError(
             f"{name}.num_gpus: {gpus:g}, and engine.vllm.tensor_parallel_size {size} takes "
@@ -190,7 +193,10 @@ def _check_parallel(name: str, resources: MethodDeployment, engine: EngineConfig
 
 def _parallel_size(specs: Sequence[MethodSpec], engine: EngineConfig) -> int:
     """Return the number of GPUs over which vLLM spreads one replica."""
-    return engine.vllm.tensor_parallel_size if _in_vllm(specs, engine) else 1
+    size = engine.vllm.get(PARALLEL, 1) if _in_vllm(specs, engine) else 1
+    if type(size) is not int or size < 1:
+        raise ValueError(f"engine.vllm.{PARALLEL}: expected a number of GPUs, got {size!r}")
+    return size
 
 
 def _of_type(resources: MethodDeployment) -> dict[str, float]:

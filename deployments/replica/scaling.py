@@ -18,8 +18,8 @@ class FollowWork:
     request waits and there is none.
     """
 
-    def __init__(self, target_seconds: float, spare: int) -> None:
-        self._target_seconds, self._spare = target_seconds, spare
+    def __init__(self, target_seconds: float) -> None:
+        self._target_seconds = target_seconds
 
     def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         reported: Any = context.aggregated_metrics or {}
@@ -27,18 +27,14 @@ class FollowWork:
             return context.target_num_replicas, {}
         work, requests = (sum(reported.get(name, {}).values()) for name in (WORK, REQUESTS))
         queued = float(context.total_queued_requests or 0.0)
-        wanted = wanted_replicas(work, requests, queued, self._target_seconds, self._spare)
-        return wanted, {}
+        return wanted_replicas(work, requests, queued, self._target_seconds), {}
 
 
 def autoscaling(resources: MethodDeployment) -> AutoscalingConfig:
     """Return Ray Serve's configuration for a method whose number of replicas changes."""
     policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
         policy_function=FollowWork,
-        policy_kwargs={
-            "target_seconds": resources.target_seconds,
-            "spare": resources.spare_replicas,
-        },
+        policy_kwargs={"target_seconds": resources.target_seconds},
     )
     return AutoscalingConfig(
         min_replicas=resources.min_replicas,

@@ -42,6 +42,9 @@ from schemas import Decision, DecodeChunk, DecodeStats, RouterConfig, Sample
 
 logger = logging.getLogger(__name__)
 
+STALE_SECONDS = 30.0
+"""Time without the feedback actor after which answers report a stale table."""
+
 
 @dataclass(frozen=True)
 class _Routed:
@@ -97,7 +100,7 @@ class Answerer:
         keep_sample: Callable[[Sample], None] | None = None,
     ) -> None:
         streams = served.streams
-        self.circuits = Circuits(streams, config.circuit, metrics)
+        self.circuits = Circuits(streams, metrics)
         self.in_flight = InFlight(lambda: state.loads, lambda: state.table)
         self._calls = Calls(streams, state, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
@@ -257,7 +260,7 @@ class Answerer:
 
     def _not_learning(self) -> tuple[str, ...]:
         """Return the degraded modes in which a trial would teach nothing."""
-        stale = self._state.age_seconds > self.config.stale_table_seconds
+        stale = self._state.age_seconds > STALE_SECONDS
         missing = {"no-feedback": self._state.problem is not None, "stale-table": stale}
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 

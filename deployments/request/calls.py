@@ -121,7 +121,7 @@ class Calls:
             except (RequestFaultError, DeadlineError):
                 raise
             except Exception:  # whatever the failure, as for the circuit
-                self._in_flight.failed(request.request_id, self._circuits.pause_seconds)
+                self._in_flight.failed(request.request_id)
                 raise
             finally:
                 progress.late = self._late(progress)

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
+from deployments.request.circuits import PAUSE_SECONDS
+
 FAILURES_IN_A_ROW = 2
 """Failures after which a replica pauses. A single one may be the request's doing."""
 
@@ -26,10 +28,10 @@ class Failures:
         self._requests: dict[str, str] = {}
         """The replica that each request failed on last."""
 
-    def failed(self, replica: str, request_id: str, pause_seconds: float) -> None:
+    def failed(self, replica: str, request_id: str) -> None:
         """Count a failure. The replica pauses if it is not the first one in a row."""
         count, _ = self._replicas.pop(replica, (0, 0.0))
-        self._replicas[replica] = count + 1, self._clock() + pause_seconds
+        self._replicas[replica] = count + 1, self._clock() + PAUSE_SECONDS
         self._requests[request_id] = replica
         if len(self._replicas) > REMEMBERED:
             del self._replicas[next(iter(self._replicas))]

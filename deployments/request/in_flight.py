@@ -83,11 +83,11 @@ class InFlight:
                 self._failures.answered(replica, request_id)
             self._pop(request_id, gone=True)
 
-    def failed(self, request_id: str, pause_seconds: float) -> None:
+    def failed(self, request_id: str) -> None:
         """Record that the request's replica, if it is known, has failed on it."""
         with self._lock:
             if replica := self.replica(request_id):
-                self._failures.failed(replica, request_id, pause_seconds)
+                self._failures.failed(replica, request_id)
 
     def placed(self, request_id: str, replica: str) -> None:
         """Record that `replica` is about to be asked for the request."""

@@ -6,8 +6,8 @@ import { markdown } from "./markdown.js";
 import { tinted } from "./tint.js";
 
 const REASONS = {
-  favourite: "fastest for prompts like this",
-  load: "the favourite is busy",
+  preferred: "fastest for prompts like this",
+  load: "the preferred method is busy",
   exploration: "trying it out",
   constraint: "the only one allowed",
   pinned: "your choice",

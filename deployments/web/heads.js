@@ -1,6 +1,6 @@
 // What the versions of trained heads bring: tokens per target step, while the page is open.
 
-import { marker, shape } from "./map.js";
+import { marker, shape } from "./marks.js";
 
 const STEPS = 200;
 const HEIGHT = 220, LEFT = 40, RIGHT = 90, EDGE = 20;

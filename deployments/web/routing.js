@@ -1,20 +1,20 @@
-// The routing table in force: a picture of the clusters, and figures.
+// The routing table in force, in figures.
 
 import { explain, routing } from "./api.js";
 import { $, element, speed } from "./dom.js";
 import { followHeads, headChart } from "./heads.js";
-import { map, sign } from "./map.js";
+import { sign } from "./marks.js";
 
 const REFRESH_MS = 2000;
 let last = null, watching = null;
 
 // Remember where a prompt went. speculative: the statistics of the answer it got.
 export function fell(messages, speculative) {
-  last = { messages, speculative, spot: null, fit: null };
+  last = { messages, speculative, cluster: -1, fit: null };
 }
 
 // Where it fell in this table: a refit just now, seen by another ingress, has other clusters.
-const spotIn = (table) => (last?.fit === table.fit_id ? last.spot : null);
+const clusterIn = (table) => (last?.fit === table.fit_id ? last.cluster : null);
 
 const rate = (value) => (value == null ? "–" : speed(value));
 const number = (value, digits) => (value == null ? "–" : value.toFixed(digits));
@@ -81,7 +81,7 @@ function clusterRow(table, one, steps) {
     number(acceptance[favourite], 2),
     number(offline_steps[favourite] + live_steps[favourite], 0),
   ]);
-  if (spotIn(table)?.cluster === cluster) made.setAttribute("aria-current", "true");
+  if (clusterIn(table) === cluster) made.setAttribute("aria-current", "true");
   return made;
 }
 
@@ -96,26 +96,7 @@ function methodRow(table, method, steps) {
 
 function draw(table) {
   const steps = stepsNow(table);
-  const { points, explained } = table.projection;
-  const clusters = table.evidence.map((one) => {
-    const { cluster, favourites: { greedy: favourite }, tokens_per_s } = one;
-    const expected = tokens_per_s[favourite], now = live(one, steps);
-    return {
-      point: points[cluster],
-      method: table.methods.indexOf(favourite),
-      speed: now == null ? `(${rate(expected)})` : rate(now),
-      title: `Cluster ${cluster}: ${favourite}, ${rate(expected)} tokens/s expected, ${rate(now)} live`,
-    };
-  });
-  const spot = spotIn(table);
-  const label = `${table.clusters} clusters on a plane${spot ? `; the last prompt fell into cluster ${spot.cluster}` : ""}. The table below has each one's method and speed.`;
-  $("map").replaceChildren(map($("map").clientWidth, clusters, spot, label));
-  $("legend").replaceChildren(...table.methods.map((method) => {
-    const made = element("li");
-    made.append(sign(table.methods.indexOf(method)), method);
-    return made;
-  }));
-  $("caption").textContent = `The clusters' centroids on their two main directions (PCA), which hold ${Math.round(100 * explained)}% of what sets them apart; beside each its method's tokens/s just now, or in brackets what is expected. Table version ${table.version} of fit ${table.fit_id}.`;
+  $("caption").textContent = `Table version ${table.version} of fit ${table.fit_id}.`;
   fill($("clusters"), ["Cluster", "Method", "When sampled", "Expected tokens/s", "Live tokens/s", "Tokens/step", "Steps seen"],
     table.evidence.map((one) => clusterRow(table, one, steps)));
   fill($("methods"), ["Method", "Clusters", "Replicas", "Step now, ms"],
@@ -139,17 +120,16 @@ function drawHeads(loads) {
 function place() {
   if (!last) return "Ask something, and this page shows where it falls.";
   const { method } = last.speculative;
-  if (!last.spot) return `Your last prompt was answered by ${method} without a cluster.`;
-  return `Your last prompt fell into cluster ${last.spot.cluster} and was answered by ${method}.`;
+  if (last.cluster < 0) return `Your last prompt was answered by ${method} without a cluster.`;
+  return `Your last prompt fell into cluster ${last.cluster} and was answered by ${method}.`;
 }
 
 async function refresh() {
   try {
     const table = await routing();
     if (last && last.fit !== table.fit_id) {
-      const { point, cluster, fit_id } = await explain(last.messages);
-      last.fit = fit_id;
-      last.spot = point && { point, cluster };
+      const { cluster, fit_id } = await explain(last.messages);
+      Object.assign(last, { cluster, fit: fit_id });
     }
     draw(table);
     drawHeads(table.loads);

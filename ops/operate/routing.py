@@ -195,12 +195,12 @@ def export(
         if state is None:
             raise InputError(f"feedback.state_uri: no learned state in {uri}")
     else:
-        kept = History(uri, feedback.snapshot_seconds, feedback.snapshots_kept)
+        kept = History(uri)
         try:
             state = {"seen": [], **kept.state(snapshot)}
         except LookupError as error:
             raise InputError(f"--snapshot: {error}") from error
-    learned = Adaptation.restore(table, settings.router, state).table
+    learned = Adaptation.restore(table, state).table
     made = promoted(learned)
     save_table(made, out)
     figures = {"routing": str(out), **made.provenance["promoted_from"], "promoted": made.fit_id}

@@ -40,7 +40,7 @@ def evaluate(
     from router.table import load_table
 
     settings = load_config(config).router
-    encoder = Encoder(settings.encoder, settings.encoder_threads)
+    encoder = Encoder(settings.encoder)
     fitted = load_table(routing, encoder=encoder.info)
     measured = profiled(profile, profile_ids)
     vectors = encoder.embed([p.text for p in measured.prompts])

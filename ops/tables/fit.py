@@ -72,7 +72,7 @@ def fit(
 
     routing = load_config(config).router
     measured = profiled(profile, profile_ids)
-    encoder = Encoder(routing.encoder, routing.encoder_threads)
+    encoder = Encoder(routing.encoder)
     vectors = encoder.embed([p.text for p in measured.prompts])
     texts = [p.text for p in select(prompts, ids, limit, seed)] if prompts else []
     clustered = encoder.embed(texts) if texts else vectors

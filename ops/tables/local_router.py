@@ -38,12 +38,11 @@ class Router:
         config: AppConfig,
         bundle: Path | None = None,
         routing: Path | None = None,
-        threads: int | None = None,
     ) -> "Router":
         """Load the router. Raises ValueError if a part is missing or does not fit the others."""
         quiet_transformers()
         setup = resolve(config, bundle)
-        encoder = Encoder(config.router.encoder, threads or config.router.encoder_threads)
+        encoder = Encoder(config.router.encoder)
         folder = routing or config.router.routing or setup.bundle / "routing"
         table = load_table(folder, encoder=encoder.info)
         return cls(encoder, table, config.router, load_bundle(setup.bundle).tokenizer())

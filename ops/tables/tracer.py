@@ -131,10 +131,8 @@ class Tracer:
         torch.set_num_threads(config.threads)
         slots = config.max_batch * config.max_context
         # prompts are read whole: a drafter that is still reading drafts nothing
-        wide = {"kv_slots": slots, "prefill_chunk": slots, "prefix_cache": False}
-        self.models = load_models(
-            [_traceable(spec) for spec in methods], bundle, config.model_copy(update=wide)
-        )
+        wide = config.model_copy(update={"kv_slots": slots, "prefix_cache": False})
+        self.models = load_models([_traceable(spec) for spec in methods], bundle, wide, slots)
         self._plain, self._batch, self._max_tokens = plain, config.max_batch, max_tokens
         self._texts: dict[int, GivenText] = {}
         self._target = GivenTarget(self.models.target, self._texts)

@@ -69,7 +69,7 @@ def compared(page: ChatPage, prompt: str) -> ChatPage:
 def routed(page: ChatPage, prompt: str) -> ChatPage:
     chatted(page, prompt)
     page.view("Routing")
-    page.until(lambda: page.all("#map .prompt"))
+    page.until(lambda: page.all("#clusters tr[aria-current]"))
     return page
 
 

@@ -46,9 +46,7 @@ def base_config(tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def config(base_config: AppConfig, tmp_path: Path) -> AppConfig:
     """The same artifacts, with a state folder of the test's own."""
-    settings = base_config.feedback.model_copy(
-        update={"state_uri": str(tmp_path / "state"), "flush_seconds": 1e-6}
-    )
+    settings = base_config.feedback.model_copy(update={"state_uri": str(tmp_path / "state")})
     return base_config.model_copy(update={"feedback": settings})
 
 

@@ -32,7 +32,7 @@ def observation(identity: str, method: str = "naive", cluster: int = 0, **stats)
         fit_id="small",
         table_version=0,
         policy="test",
-        reason="favourite",
+        reason="preferred",
         propensity=1.0,
         time=time.time(),
     )

@@ -93,8 +93,7 @@ class Replica(MethodReplica):
     def __init__(self, metrics, warm_up=None):
         self._metrics = SimpleNamespace(reported=metrics, heads=metrics)
         self._engine = SimpleNamespace(load=lambda: load("r"))
-        feedback = SimpleNamespace(load_report_seconds=0.25)
-        self._config = SimpleNamespace(engine=SimpleNamespace(openai=None), feedback=feedback)
+        self._config = SimpleNamespace(engine=SimpleNamespace(openai=None))
         self._warm_up = warm_up or Broken(0).asked
         self._load, self._warm, self.reported = self._engine.load, False, Broken(0)
 

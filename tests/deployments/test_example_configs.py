@@ -1,16 +1,20 @@
 """The configurations that the repository ships, as far as they can be checked without weights and
 GPUs."""
 
+import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from deployments.artifacts import portfolios
 from deployments.configuration import validated
 from deployments.replica.placement import placed_engine, replica_options, resources_of
-from schemas import AppConfig
+from router.table import load_table
+from schemas import AppConfig, MethodDeployment
 from workers.bundle import Bundle
 from workers.vllm_engine import shared, speculation
 
@@ -89,7 +93,7 @@ def test_what_shares_a_gpu_leaves_some_of_its_memory(name: str) -> None:
     config = read(name)
     for specs in portfolios(config):
         resources = resources_of(specs[0].name, config)
-        share = placed_engine(resources, specs, config.engine).vllm.gpu_memory_utilization
+        share = placed_engine(resources, specs, config.engine).vllm["gpu_memory_utilization"]
         together = math.floor(1 / resources.num_gpus) if resources.num_gpus else 1
         assert share is not None
         assert 0.85 <= share * together <= 0.95
@@ -105,3 +109,27 @@ def test_what_has_no_gpu_fits_two_cores_and_24_gib(name: str) -> None:
     assert len(resources) * ENGINE_GIB <= DEMO_GIB
     assert config.bundle in (Path("bundles/demo"), Path("bundles/smollm2"))
     assert len(config.methods) >= 3
+
+
+@pytest.mark.parametrize("folder", ["demo/routing", "demo/routing-vllm", "smollm2/routing"])
+def test_a_shipped_table_has_all_of_this_version(folder: str) -> None:
+    """Every field and array, and the hashes of the methods' present settings."""
+    place = ROOT / "bundles" / folder
+    body = json.loads((place / "routing.json").read_text())
+    table = load_table(place, settings_hashes=hashes(place.parent, body["methods"]))
+    arrays = {name for name, value in dict(table).items() if isinstance(value, np.ndarray)}
+    assert body.keys() - {"arrays_sha256"} == dict(table).keys() - arrays - {"live"}
+
+
+@pytest.mark.parametrize("name", ["demo", "smollm2"])
+def test_a_shipped_profile_is_of_the_present_settings(name: str) -> None:
+    profile = ROOT / "ops" / "data" / "evaluation" / name / "profile.json"
+    told = json.loads(profile.read_text())["settings_hashes"]
+    assert told == hashes(ROOT / "bundles" / name, told)
+
+
+def hashes(bundle: Path, methods: Iterable[str]) -> dict[str, str]:
+    """The settings' hashes of a bundle's methods."""
+    deployed = tuple(MethodDeployment(name=name) for name in methods)
+    engines = portfolios(AppConfig(bundle=bundle, methods=deployed))
+    return {spec.name: spec.settings_hash() for specs in engines for spec in specs}

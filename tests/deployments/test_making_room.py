@@ -3,7 +3,7 @@
 from ray.serve._private.common import DeploymentStatus, ReplicaState
 from ray.serve.schema import DeploymentStatusOverview
 
-from deployments.making_room import WAITING_SECONDS, Room
+from deployments.declared import WAITING_SECONDS, Room
 
 UPDATING, HEALTHY = DeploymentStatus.UPDATING, DeploymentStatus.HEALTHY
 BOTH = {ReplicaState.RUNNING: 1, ReplicaState.STARTING: 1}

@@ -150,9 +150,9 @@ async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record
     answer = await answered(ingress, prompt())
     await spoken(answer)
     cluster = str(answer.decision.cluster)
-    assert record.told["decisions", "draft_verify", "favourite"] == 1.0
+    assert record.told["decisions", "draft_verify", "preferred"] == 1.0
     assert record.told["prompts", cluster, "draft_verify"] == 1.0
-    assert record.told["requests", "draft_verify", "favourite", "length"] == 1.0
+    assert record.told["requests", "draft_verify", "preferred", "length"] == 1.0
     assert 0.0 < record.told["decision_seconds",] == answer.routing_seconds
     assert record.told["first_chunk_seconds", "draft_verify"] > answer.routing_seconds
     assert record.told["output_tokens", cluster, "draft_verify"] == 12.0

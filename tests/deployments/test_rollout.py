@@ -38,12 +38,11 @@ CHANGES = [
     ({}, set()),
     ({"router": {"exploration": 0.2, "weights": {"ngram": 2.0}}}, set()),
     ({"http": {"max_body_bytes": 5000, "max_answer_seconds": 9.0}}, set()),
-    ({"http": {"ingress_replicas": 2, "ingress_drain_seconds": 7.0}}, set()),
+    ({"http": {"ingress_replicas": 2}}, set()),
     ({"http": {"guard": {"cors_origins": ["https://chat.example.com"]}}}, {"ingress"}),
     ({"http": {"ingress_num_cpus": 0.25}}, {"ingress"}),
-    ({"router": {"drift_window": 100}}, {"ingress"}),
-    ({"feedback": {"snapshots_kept": 5}}, {"ingress"}),
-    ({"feedback": {"load_report_seconds": 0.5}}, EVERYTHING),
+    ({"router": {"refit": False}}, {"ingress"}),
+    ({"feedback": {"sample_tokens": 5}}, {"ingress"}),
     ({"engine": {"max_waiting": 65}}, EVERYTHING),
 ]
 
@@ -53,7 +52,7 @@ def test_a_change_restarts_what_reads_it(config, changes, restarted):
     before, after = versions(config), versions(changed(config, **changes))
     assert {n for n in before if before[n].requires_actor_restart(after[n])} == restarted
     if changes:
-        told = before["user-config"].requires_actor_reconfigure(after["user-config"])
+        told = before["naive"].requires_actor_reconfigure(after["naive"])
         assert told, "from where ingresses learn of it"
 
 
@@ -83,12 +82,12 @@ def test_what_was_learned_stays_with_its_actor_unless_the_change_concerns_it(con
         return version_of(read_by_learning(changed(config, **changes)))
 
     same = [
-        {"router": {"half_life": 5.0}},
-        {"http": {"max_body_seconds": 5.0}},
+        {"router": {"exploration": 0.2}},
+        {"http": {"max_body_bytes": 5000}},
         {"methods": first_method(config, num_cpus=0.25)},
     ]
     assert {actor(**changes) for changes in same} == {actor()}
-    assert actor(feedback={"snapshots_kept": 5}) != actor()
+    assert actor(feedback={"sample_tokens": 5}) != actor()
 
 
 def surges(config):

@@ -10,7 +10,7 @@ import pytest
 import ray
 from ray import serve
 from running_service import Service, deployed
-from served import METHODS, fake_engines, service_config
+from served import METHODS, fake_engines, preferring, service_config
 
 from deployments.replica.placement import replica_options
 from deployments.run import APPLICATION, start_local_ray, with_free_port
@@ -85,23 +85,24 @@ def port() -> int:
 def shared_config(
     port: int, tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
 ) -> AppConfig:
-    """Whatever it has learned, draft_verify stays the favourite, nothing is tried out, and a
-    conversation stays with its method. So no test depends on the ones before it. Two methods have a
-    GPU. Answers are kept for training drafters."""
+    """Whatever it has learned, draft_verify stays the favourite, and nothing is tried out. So no
+    test depends on the ones before it. Two methods have a GPU. Answers are kept for training
+    drafters."""
+    methods = (*METHODS, "eagle3")
     config = service_config(
         tmp_path_factory.mktemp("e2e"),
         tiny_bundle,
-        (*METHODS, "eagle3"),
+        methods,
         feedback={"drafter_training": True},
-        router={"exploration": 0.0, "hysteresis": 1e6, "conversation_margin": 1e6},
+        router={"exploration": 0.0, "weights": preferring("draft_verify", methods)},
         http={"port": port, "chat_template": TEMPLATE},
     )
     resources = {
         "draft_verify": {"num_gpus": 1.0, "accelerator_type": GPU_TYPE},
         "ngram": {"num_gpus": 1.0},
     }
-    methods = [m.model_copy(update=resources.get(m.name, {})) for m in config.methods]
-    return config.model_copy(update={"methods": tuple(methods)})
+    placed = [m.model_copy(update=resources.get(m.name, {})) for m in config.methods]
+    return config.model_copy(update={"methods": tuple(placed)})
 
 
 @pytest.fixture(scope="module")

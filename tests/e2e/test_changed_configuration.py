@@ -80,16 +80,16 @@ def test_args_change_while_clients_ask(service):
     declare(config)
     first = running(url)
     with Clients(url, ROUTED + PINNED) as clients:
-        config = changed(config, router={"half_life": 7.0}, http={"max_answer_seconds": 40.0})
+        config = changed(config, router={"exploration": 0.25}, http={"max_answer_seconds": 40.0})
         declare(config)
-        until(lambda: in_force(url)["router"]["half_life"] == 7.0)
+        until(lambda: in_force(url)["router"]["exploration"] == 0.25)
         assert in_force(url)["http"]["max_answer_seconds"] == 40.0
         until(lambda: running(url) == first)  # nothing was started again
 
-        config = changed(config, router={"drift_window": 100, "half_life": 8.0})
+        config = changed(config, router={"refit": False, "exploration": 0.125})
         declare(config)
         until(lambda: running(url)["ingress"] > first["ingress"], START_SECONDS)
-        assert in_force(url)["router"]["half_life"] == 8.0
+        assert in_force(url)["router"]["exploration"] == 0.125
         second = first | {"ingress": running(url)["ingress"]}
         until(lambda: running(url) == second)
 

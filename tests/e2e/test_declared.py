@@ -236,8 +236,8 @@ def test_settings_change_without_a_request_being_lost(service):
     ) as stream:
         lines = (line for line in stream.iter_lines() if line.startswith("data: "))
         next(lines)
-        settings({"router": {"weights": {"naive": 0.0}, "half_life": 7}})
-        until(lambda: in_force(url)["router"]["half_life"] == 7.0)
+        settings({"router": {"weights": {"naive": 0.0}, "exploration": 0.125}})
+        until(lambda: in_force(url)["router"]["exploration"] == 0.125)
         rest = list(lines)
     assert rest[-1] == "data: [DONE]", "an answer in progress goes on"
     assert '"completion_tokens":300' in "".join(rest).replace(" ", "")
@@ -250,7 +250,7 @@ def test_settings_change_without_a_request_being_lost(service):
     answer = ask(url)
     assert answer.headers["x-specadapt-method"] == "naive"
     assert answer.headers["x-specadapt-reason"] == "pinned_cluster"
-    assert in_force(url)["router"]["half_life"] == 50.0, "what is left out is as configured"
+    assert in_force(url)["router"]["exploration"] == 0.0, "what is left out is as configured"
     assert born(url) == before, "nothing was started again"
     assert until(lambda: [one for one in logged() if "settings in force" in one["message"]])
 
@@ -267,11 +267,6 @@ def test_wrong_settings_are_refused_and_the_service_lives_on(service):
     def status():
         return serve.status().applications[NAME]
 
-    until(lambda: status().status == "UNHEALTHY")
-    assert "user-config" in status().message
-    assert {d.status for name, d in status().deployments.items() if name != "user-config"} == {
-        "HEALTHY"
-    }
     until(lambda: metric("ray_specadapt_settings_refused") == 1.0)
     assert until(lambda: [one for one in logged() if "user_config is refused" in one["message"]])
     assert ask(url).is_success

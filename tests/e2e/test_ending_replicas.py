@@ -24,8 +24,7 @@ def config(port, tiny_bundle, tmp_path_factory):
     """Four methods with a GPU each, which are all there are, so that there is no room for a fifth
     replica; replicas that end may have an hour for their answers."""
     folder = tmp_path_factory.mktemp("ending")
-    http = {"port": port, "ingress_drain_seconds": 3600}
-    config = service_config(folder, tiny_bundle, (*METHODS, "suffix"), http=http)
+    config = service_config(folder, tiny_bundle, (*METHODS, "suffix"), http={"port": port})
     pinned = {"num_cpus": 0.25, "num_gpus": 1.0, "drain_seconds": 3600.0}
     methods = tuple(method.model_copy(update=pinned) for method in config.methods)
     return config.model_copy(update={"methods": methods})
@@ -50,8 +49,8 @@ def test_an_ill_replica_leaves_its_gpu_to_the_next_at_once(service):
 
 def test_an_answer_outlives_the_end_of_its_service(service):
     fields = {"logprobs": True, "max_tokens": 400}
-    # four times as long as has to be outlived, on this machine
-    share = service.step_seconds("tiny:naive") * fields["max_tokens"] / (4.0 * RAY_SECONDS)
+    # three times as long as has to be outlived, on this machine
+    share = service.step_seconds("tiny:naive") * fields["max_tokens"] / (3.0 * RAY_SECONDS)
     with ExitStack() as stack:
         stack.enter_context(throttled(pids("naive"), min(share, 1.0), period=1.0))
         lines = service.stream(stack, "tiny:naive", **fields)

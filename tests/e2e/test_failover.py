@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 from running_service import HTTP, START_SECONDS, until
-from served import service_config
+from served import METHODS, preferring, service_config
 
 FAVOURITE = "draft_verify"
 PROMPT = "Write a Python function"
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
-    """Every method has one replica; clusters keep their favourite, a conversation stays with its
-    method whatever its load unless that cannot answer, and nothing is forgotten."""
+    """Every method has one replica; the favourite stays the same whatever its load, unless it
+    cannot answer."""
     config = service_config(
         tmp_path_factory.mktemp("failover"),
         tiny_bundle,
         engine={"max_context": 4096, "kv_slots": 16384},
-        router={"hysteresis": 1e6, "conversation_margin": 1e6, "half_life": 1e6},
+        router={"weights": preferring(FAVOURITE, METHODS)},
         http={"port": port},
     )
     return deploy(config)
@@ -56,7 +56,7 @@ def reasons_until_back(service, messages):
 
     until(back, START_SECONDS)
     until(lambda: service.routing()["circuits"][FAVOURITE] == "closed", START_SECONDS)
-    assert reasons.pop() in ("favourite", "conversation")
+    assert reasons.pop() in ("preferred", "conversation")
     return set(reasons)
 
 

@@ -18,17 +18,13 @@ STEP_SECONDS = 0.02
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
-    """Two replicas of the best method, one of each other; none computes. Learns quickly."""
+    """Two replicas of the best method, one of each other; none computes."""
     settings = {
         "methods": [
             {"name": name, "num_cpus": 0, "min_replicas": count, "max_replicas": count}
             for name, count in {"naive": 1, FIRST: 2, SECOND: 1}.items()
         ],
-        "router": {
-            "half_life": 20.0,
-            "drift_window": 40,
-            "exploration": AppConfig().router.exploration,
-        },
+        "router": {"exploration": AppConfig().router.exploration},
         "http": {"port": port},
     }
     folder = tmp_path_factory.mktemp("learning")

@@ -6,7 +6,7 @@ from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from deployments.replica.placement import replica_options
-from schemas import AppConfig, EngineConfig, MethodDeployment, VllmConfig
+from schemas import AppConfig, EngineConfig, MethodDeployment
 from workers.methods import get_method
 
 
@@ -32,7 +32,7 @@ def replica():
 def test_workers_find_a_gpu_in_every_bundle_and_the_replica_has_none():
     """Alongside a service that has two of the four GPUs."""
     resources = MethodDeployment(name="vllm_naive", num_cpus=1, accelerator_type="H100")
-    engine = EngineConfig(vllm=VllmConfig(tensor_parallel_size=2))
+    engine = EngineConfig(vllm={"tensor_parallel_size": 2})
     config = AppConfig(methods=(resources,), engine=engine)
     options = replica_options("vllm_naive", resources, [get_method("vllm_naive")], config)
     parallel = serve.deployment(replica()).options(**options).bind()

@@ -29,7 +29,8 @@ def service(deploy, port, tiny_bundle, tmp_path_factory):
         ("naive",),
         http={"port": port},
         engine={"kv_slots": 32 * 512},
-        feedback={"flush_seconds": 3600.0},
+        # nothing can be stored there, so nothing is learned
+        feedback={"state_uri": str(folder / "routing" / "routing.json" / "state")},
     )
     table = load_table(folder / "routing")
     slow = {

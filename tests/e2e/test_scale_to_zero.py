@@ -2,14 +2,14 @@
 
 import pytest
 from running_service import HTTP, START_SECONDS, until
-from served import service_config
+from served import preferring, service_config
 
 
 @pytest.fixture(scope="module")
 def service(deploy, port, tiny_bundle, tmp_path_factory):
     """The favourite of all prompts, which it stays whatever is learned, has no replica."""
     folder, names = tmp_path_factory.mktemp("zero"), ("naive", "draft_verify")
-    settings = {"router": {"hysteresis": 1e6}, "http": {"port": port}}
+    settings = {"router": {"weights": preferring("draft_verify", names)}, "http": {"port": port}}
     config = service_config(folder, tiny_bundle, names, **settings)
     naive, favourite = config.methods
     asleep = favourite.model_copy(update={"min_replicas": 0})

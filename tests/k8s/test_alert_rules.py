@@ -46,14 +46,14 @@ def first_tokens(seconds):
 
 
 ORDER = healthy("ingress") | healthy("naive")
-ANSWERED = counts("requests", 60, method="naive", reason="favourite", outcome="stop")
+ANSWERED = counts("requests", 60, method="naive", reason="preferred", outcome="stop")
 GOOD = ORDER | ANSWERED | stays("circuit_state", 0, method="naive") | first_tokens(0.4)
 STARTS = 'ray_serve_deployment_replica_starts_total{application="specadapt",deployment="naive",'
 
 SCENARIOS = {
     "in order": (GOOD, set()),
     "nothing is scraped": ({}, {"SpecAdaptNoIngress", "SpecAdaptNoMethod"}),
-    "no method": (healthy("ingress") | healthy("user-config"), {"SpecAdaptNoMethod"}),
+    "no method": (healthy("ingress"), {"SpecAdaptNoMethod"}),
     "all circuits open": (
         ORDER | stays("circuit_state", 2, method="naive"),
         {"SpecAdaptNoMethod", "SpecAdaptCircuitOpen"},
@@ -63,7 +63,7 @@ SCENARIOS = {
         {"SpecAdaptCircuitOpen"},
     ),
     "one answer in twelve breaks off": (
-        GOOD | counts("requests", 5, method="naive", reason="favourite", outcome="error"),
+        GOOD | counts("requests", 5, method="naive", reason="preferred", outcome="error"),
         {"SpecAdaptErrors"},
     ),
     "refused as ever": (GOOD | counts("refused", 5, status="429"), set()),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from router import evidence, predict
+from router import evidence, favourites, predict
 from router.constraints import Constraints
 from router.load import Forecast
 from router.prompt import Features
@@ -168,7 +168,7 @@ def choose(
     trials: Trials, options: Sequence[Option], objective: Objective, config: RouterConfig
 ) -> Choice:
     budget, rng = trials.budget, trials.rng
-    margin, share = config.hysteresis, config.exploration
+    margin, share = favourites.HYSTERESIS, config.exploration
     seconds, errors, delays = zip(*options, strict=True)
     predicted = np.maximum(np.asarray(seconds), 1e-9)
     unit = unit_of(objective, float(predicted[0]))

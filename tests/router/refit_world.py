@@ -79,8 +79,6 @@ def stream(world: World, table: RoutingTable, old: int = 300, new: int = 100) ->
 
 def refitted(world: World, sent: list[Observation]) -> Refitted:
     answers = recent(sent).all()
-    made = refit(
-        world.fit, world.disk, Reference.read(world.fit.reference.state()), answers, WINDOW
-    )
+    made = refit(world.fit, world.disk, Reference.read(world.fit.reference.state()), answers)
     assert made is not None
     return made

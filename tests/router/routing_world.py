@@ -135,7 +135,7 @@ def observe(
         fit_id=table.fit_id,
         table_version=table.version,
         policy="predicted_seconds",
-        reason="favourite",
+        reason="preferred",
         propensity=1.0,
         time=0.0,
     )

@@ -73,7 +73,7 @@ class SimulatedService:
     """Chooses, answers, observes; its worlds follow one another."""
 
     def __init__(self, table: RoutingTable, config: RouterConfig, seed: int) -> None:
-        self.learner = Learner(table, config)
+        self.learner = Learner(table)
         self._trials = Trials(np.random.default_rng((seed, 0)))
         self._config = config
         self._world = np.random.default_rng((seed, 1))

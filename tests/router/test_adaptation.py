@@ -4,10 +4,11 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from prompt_kinds import DIMENSION, Kinds
 from routing_world import METHODS, make_profile, observe
 
-from router import cluster
+from router import cluster, drift
 from router.adaptation import Adaptation
 from router.constraints import Constraints
 from router.drift import Reference
@@ -19,7 +20,12 @@ from schemas import EncoderInfo, RouterConfig
 
 KNOWN, NEW = [0, 1], 2
 FEATURES = Features(prompt_tokens=20, max_tokens=128)
-CONFIG = RouterConfig(drift_window=100, exploration=0.05)
+CONFIG = RouterConfig(exploration=0.05)
+
+
+@pytest.fixture(autouse=True)
+def shorter_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drift, "WINDOW", 100)
 
 
 class Service:
@@ -40,7 +46,7 @@ class Service:
         table = build_table(profile, profiled, centroids, encoder)
         distances = Reference.of_fit(centroids, vectors, labels).state()
         table = table.model_copy(update={"provenance": {"distances": distances}})
-        self.adaptation = Adaptation(table, config)
+        self.adaptation = Adaptation(table)
         self._config = config
         self._trials = Trials(np.random.default_rng(seed))
         self._numbers = itertools.count()

@@ -10,7 +10,7 @@ from router.fit.profile import Profile
 from router.learner import Learner
 from router.policy import choose
 from router.prompt import Features
-from router.table import load_table, restrict, save_table
+from router.table import restrict
 from schemas import RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -31,7 +31,7 @@ def decided(table: RoutingTable, cluster: int, temperature: float) -> str:
         Constraints(healthy=frozenset(METHODS)),
         CONFIG,
     )
-    assert decision.reason == "favourite"
+    assert decision.reason == "preferred"
     return decision.method
 
 
@@ -58,7 +58,7 @@ def at_one(profile: Profile) -> Profile:
 
 def test_a_band_learns_its_own_favourite() -> None:
     """n-gram accepts little above temperature 0, and goes on being the favourite at 0."""
-    learner = Learner(build_table(*make_profile(), CENTROIDS, ENCODER), CONFIG)
+    learner = Learner(build_table(*make_profile(), CENTROIDS, ENCODER))
     assert learner.table.assignment[1] == ("ngram",) * 3
     for i in range(40):
         for used, steps in (("ngram", 51), ("draft", 25)):
@@ -78,9 +78,7 @@ def test_a_band_learns_its_own_favourite() -> None:
             )
     assert learner.table.assignment[1][0] == "ngram"
     assert learner.table.assignment[1][2] == "draft"
-    again = Learner.restore(
-        build_table(*make_profile(), CENTROIDS, ENCODER), CONFIG, learner.state()
-    )
+    again = Learner.restore(build_table(*make_profile(), CENTROIDS, ENCODER), learner.state())
     assert again.table.assignment == learner.table.assignment
 
 
@@ -89,14 +87,3 @@ def test_a_favourite_that_is_served_stays_in_its_band() -> None:
     assert small.assignment == (("draft",) * 3,) * 2
     kept = restrict(two_temperatures(), ["draft", "ngram"]).assignment
     assert (kept[1][0], kept[1][2]) == ("ngram", "draft")
-
-
-def test_tables_and_states_with_one_favourite_a_cluster_are_read(tmp_path) -> None:
-    table = build_table(*make_profile(), CENTROIDS, ENCODER)
-    older = {**dict(table), "assignment": ("draft", "ngram")}
-    assert RoutingTable.model_validate(older).assignment == (("draft",) * 3, ("ngram",) * 3)
-    save_table(table, tmp_path)
-    assert load_table(tmp_path).assignment == table.assignment
-    state = Learner(table, CONFIG).state() | {"assignment": ["draft", "naive"]}
-    restored = Learner.restore(table, CONFIG, state)
-    assert restored.table.assignment[0] == ("draft",) * 3

@@ -1,5 +1,7 @@
 """What a regression says of single prompts, and that cells say and learn what is left."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from corrected_world import SLOPE, TOKENS, made_profile, made_tables
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from refit_world import World
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile, observe
 
-from router import evidence, prompt
+from router import decaying_sums, evidence, prompt
 from router.constraints import Constraints
 from router.current_fit import Fit
 from router.fit.assign import build_table
@@ -25,6 +27,13 @@ from schemas import Decision, Observation, RouterConfig, RoutingTable
 COPIES = "the cat sat and the cat sat and the cat sat and"
 SPEAKS = "nobody has said any of these words before now"
 NGRAM = METHODS.index("ngram")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_is_forgotten() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decaying_sums, "HALF_LIFE", 1e9)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +122,7 @@ def test_the_foretold_move_to_the_method_that_suits_them(
     slower = table.model_copy(update={"step_seconds": slow})
     chosen = [decision_of(slower, 1, said_of(slower, 1, third)) for third in (-0.5, 0.5)]
     assert [one.method for one in chosen] == ["draft", "ngram"]
-    assert {one.reason for one in chosen} == {"favourite"}
+    assert {one.reason for one in chosen} == {"preferred"}
 
 
 @given(
@@ -122,7 +131,7 @@ def test_the_foretold_move_to_the_method_that_suits_them(
 )
 def test_of_answers_with_deviations_the_cell_is_learned(thirds: list[float], rate: float) -> None:
     _, table = TABLES
-    learner = Learner(table, RouterConfig(half_life=1e9))
+    learner = Learner(table)
     mean = table.regression_mean[1, NGRAM]
     said = [said_of(table, 1, third) for third in thirds]
     learner.observe(
@@ -142,7 +151,7 @@ def test_an_answer_that_comes_as_expected_teaches_its_cell_nothing() -> None:
     _, table = TABLES
     said = {"ngram": float(table.regression_mean[0, NGRAM]) - 5.0}
     assert evidence.expected(table, 0, 0, said)[NGRAM] == 1.0
-    learner = Learner(table, RouterConfig())
+    learner = Learner(table)
     for i in range(50):
         one = answer_of(table, i, 1.0, said)
         learner.observe([one.model_copy(update={"cluster": 0})])
@@ -172,7 +181,7 @@ def test_a_long_conversation_is_no_longer_than_the_longest_prompts() -> None:
 
 def test_what_comes_without_a_word_is_learned_as_the_cells_own() -> None:
     _, table = TABLES
-    learner = Learner(table, RouterConfig(half_life=1e9))
+    learner = Learner(table)
     learner.observe(answer_of(table, i, 4.0, {}) for i in range(9))
     known = learner.table
     assert known.live.tokens[1, NGRAM, 0] / known.live.steps[1, NGRAM, 0] == pytest.approx(4.0)
@@ -227,7 +236,7 @@ def test_of_fewer_methods_it_says_the_same() -> None:
 
 def test_promotion_keeps_it() -> None:
     _, table = TABLES
-    learner = Learner(table, RouterConfig(half_life=1e9))
+    learner = Learner(table)
     said = said_of(table, 1, 0.4)
     learner.observe(answer_of(table, i, 7.0, said) for i in range(40))
     made = promoted(learner.table)
@@ -261,7 +270,7 @@ def test_an_answer_that_moves_is_learned_at_its_new_clusters_deviation() -> None
     said = said_of(table, 1, 0.4)
     late = answer_of(table, 0, 5.0, said).model_copy(update={"fit_id": "before"})
     vector = CENTROIDS[0].astype(np.float32)
-    learner = Learner(table, RouterConfig(half_life=1e9))
+    learner = Learner(table)
     learner.observe([moved(late, vector, table)])
     known = learner.table
     deviation = said["ngram"] - table.regression_mean[0, NGRAM]

@@ -4,16 +4,19 @@ import pytest
 from routing_world import report
 from test_policy import route
 
+from router import policy
 from router.policy import NoMethodAvailableError
 from schemas import RouterConfig, RoutingTable
 
 
-def test_a_deadline_moves_a_prompt_that_would_otherwise_stay(table: RoutingTable) -> None:
+def test_a_deadline_moves_a_prompt_that_would_otherwise_stay(
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # On the first cluster draft takes 0.38 s, n-gram 0.57 s and naive 0.62 s.
-    close = RouterConfig(conversation_margin=1.0)
-    stays = route(table, 0, conversation_method="ngram", config=close, deadline_seconds=0.6)
+    monkeypatch.setattr(policy, "CONVERSATION_MARGIN", 1.0)
+    stays = route(table, 0, conversation_method="ngram", deadline_seconds=0.6)
     assert (stays.method, stays.reason) == ("ngram", "conversation")
-    moves = route(table, 0, conversation_method="ngram", config=close, deadline_seconds=0.5)
+    moves = route(table, 0, conversation_method="ngram", deadline_seconds=0.5)
     assert moves.method == "draft"
     assert moves.ranked == ("draft", "ngram", "naive")
 
@@ -35,7 +38,7 @@ def test_nothing_is_tried_out_on_a_deadline(table: RoutingTable) -> None:
     bound = [
         route(table, 0, config=bold, seed=i, explore=True, deadline_seconds=60.0) for i in range(30)
     ]
-    assert {(d.reason, d.propensity) for d in bound} == {("favourite", 1.0)}
+    assert {(d.reason, d.propensity) for d in bound} == {("preferred", 1.0)}
 
 
 def test_a_hopeless_deadline_takes_the_soonest_and_a_pin_is_kept(table: RoutingTable) -> None:

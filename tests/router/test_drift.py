@@ -1,6 +1,7 @@
 """Drift: quiet while prompts are as they were, however they are mixed; loud when they are not."""
 
 import json
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_kinds import Kinds
 
-from router import cluster
+from router import cluster, drift
 from router.drift import (
     LEAST_SHARE,
     REFERENCE_WINDOWS,
@@ -23,6 +24,13 @@ from router.drift import (
 
 WINDOW = 200
 OLD = [0, 1, 2, 3, 4]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def shorter_window() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drift, "WINDOW", WINDOW)
+        yield
 
 
 @cache
@@ -52,7 +60,7 @@ def test_prompts_as_before_raise_hardly_any_alarm(live: bool) -> None:
     for seed in range(8):
         kinds = Kinds(6, seed)
         centroids, reference = fitted(kinds.seed)
-        watch = DriftWatch(centroids, None if live else reference, WINDOW)
+        watch = DriftWatch(centroids, None if live else reference)
         for _ in range(80):
             alarms += watch.see(kinds.mixed(WINDOW // TESTS_PER_WINDOW, OLD))
             tests += watch.share_farther is not None
@@ -63,7 +71,7 @@ def test_prompts_as_before_raise_hardly_any_alarm(live: bool) -> None:
 def test_another_mix_of_the_same_kinds_is_no_drift() -> None:
     kinds = Kinds(6, seed=3)
     centroids, reference = fitted(kinds.seed)
-    watch = DriftWatch(centroids, reference, WINDOW)
+    watch = DriftWatch(centroids, reference)
     for only in ([0], [4], [1, 2], [3]):
         assert watched(watch, kinds.mixed(2 * WINDOW, only)) is None
 
@@ -75,7 +83,7 @@ def test_a_new_kind_of_prompt_is_noticed(share: float, within: int, live: bool) 
     for seed in range(3):
         kinds = Kinds(6, seed)
         centroids, reference = fitted(kinds.seed)
-        watch = DriftWatch(centroids, None if live else reference, WINDOW)
+        watch = DriftWatch(centroids, None if live else reference)
         start = (REFERENCE_WINDOWS + 1) * WINDOW
         assert watched(watch, kinds.mixed(start, OLD)) is None
         new = kinds.rng.random(within) < share
@@ -97,7 +105,7 @@ def test_prompts_that_repeat_are_no_drift() -> None:
     kinds = Kinds(6, seed=2)
     few = kinds.mixed(3, OLD)
     centroids = cluster.fit(kinds.mixed(500, OLD), 5, seed=0)
-    watch = DriftWatch(centroids, None, 40)
+    watch = DriftWatch(centroids, None)
     rng = np.random.default_rng(0)
     assert watched(watch, few[rng.integers(3, size=2000)]) is None
 

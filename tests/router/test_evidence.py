@@ -38,7 +38,7 @@ def test_above_temperature_0_a_cluster_still_has_its_own_favourite(temperature: 
     prompt = Features(20, 128, temperature)
     chosen = [choose(MADE, replace(prompt, cluster=k), (), LIMITS, RouterConfig()) for k in (0, 1)]
     assert [d.method for d in chosen] == ["draft", "ngram"]
-    assert [d.reason for d in chosen] == ["favourite", "favourite"]
+    assert [d.reason for d in chosen] == ["preferred", "preferred"]
     accepted = evidence.acceptance(MADE)
     np.testing.assert_allclose(accepted[:, :, HIGH], accepted[:, :, GREEDY], rtol=0.3)
 
@@ -97,7 +97,7 @@ def test_plain_decoding_has_no_uncertainty_of_acceptance() -> None:
 
 def test_a_slow_machine_slows_methods_that_were_not_tried_yet() -> None:
     """Two methods take three times as long as measured: so will the third."""
-    learner = Learner(MADE, RouterConfig())
+    learner = Learner(MADE)
     for i in range(10):
         for m in ("draft", "ngram"):
             learner.observe([observe(MADE, f"{m}{i}", m, i % 2, slower=3.0)])
@@ -108,7 +108,7 @@ def test_a_slow_machine_slows_methods_that_were_not_tried_yet() -> None:
 
 
 def test_one_method_that_is_slow_may_be_alone_in_it() -> None:
-    learner = Learner(MADE, RouterConfig())
+    learner = Learner(MADE)
     for i in range(20):
         learner.observe([observe(MADE, str(i), "draft", 0, slower=4.0)])
     ratio, errors = learner.table.live.step_ratio, evidence.log_error(learner.table)
@@ -135,4 +135,4 @@ def test_on_an_idle_service_load_decides_nothing(
     idle = tuple(map(report, METHODS))
     prompt = Features(20, 128, temperature, cluster=cluster)
     decision = choose(table, prompt, idle if reported else (), LIMITS, RouterConfig())
-    assert decision.reason == "favourite"
+    assert decision.reason == "preferred"

@@ -18,7 +18,7 @@ def test_a_favourite_that_looked_faster_than_it_is_gives_way_again(table: Routin
     near = table.model_copy(update={"acceptance_steps": steps})
     seconds = typical_seconds(near)[0, :, 0]
     assert 1.0 < seconds[ngram] / seconds[draft] < 1.05
-    learner = Learner(near, CONFIG)
+    learner = Learner(near)
 
     def answers(name: str, count: int, pace: float) -> None:
         for i in range(count):
@@ -47,9 +47,9 @@ def test_a_favourite_that_looked_faster_than_it_is_gives_way_again(table: Routin
 def test_a_restart_goes_on_with_the_live_favourites_and_still_knows_the_fits(
     table: RoutingTable,
 ) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     changed = learner.state() | {"assignment": [["ngram"] * 3, ["draft"] * 3]}
-    again = Learner.restore(table, CONFIG, changed)
+    again = Learner.restore(table, changed)
     assert again.table.assignment == table.assignment, "both are faster where the fit says so"
 
 

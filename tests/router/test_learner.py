@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from routing_world import answer_seconds, observe
 
+from router import decaying_sums
 from router.evidence import (
     ANSWER_TOKENS,
     acceptance,
@@ -14,12 +15,11 @@ from router.favourites import favourite
 from router.learner import KEPT_OF_HEAD, REMEMBERED_IDS, Learner
 from schemas import RouterConfig, RoutingTable
 
-STRICT = RouterConfig(hysteresis=0.05, confidence=0.9)
 CONFIG = RouterConfig()
 
 
 def test_each_observation_counts_once(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     answer = observe(table, "a", "ngram", 1)
     assert learner.observe([answer, answer])
     once = learner.table
@@ -33,19 +33,19 @@ def test_each_observation_counts_once(table: RoutingTable) -> None:
 def test_what_says_nothing_of_speed_is_ignored(
     table: RoutingTable, changes: dict[str, object]
 ) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     assert not learner.observe([observe(table, "a", "ngram", 1, **changes)])
     assert learner.table is table
 
 
 def test_another_fit_is_ignored(table: RoutingTable) -> None:
     other = table.model_copy(update={"fit_id": "older"})
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     assert not learner.observe([observe(other, "a", "ngram", 1)])
 
 
 def test_the_memory_of_ids_is_bounded(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     short = {"output_tokens": 1, "target_steps": 1}
     learner.observe(observe(table, str(i), "naive", 0, **short) for i in range(REMEMBERED_IDS + 10))
     assert len(learner.state()["seen"]) == REMEMBERED_IDS
@@ -53,7 +53,7 @@ def test_the_memory_of_ids_is_bounded(table: RoutingTable) -> None:
 
 def test_a_long_answer_does_not_outvote_the_others_of_its_cluster(table):
     """Nine answers at 1 token a step and one, ten times as long, at 8: not far from 1."""
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     short = {"output_tokens": 41, "target_steps": 41}
     learner.observe([observe(table, str(i), "ngram", 1, **short) for i in range(9)])
     long = observe(table, "long", "ngram", 1, output_tokens=401, target_steps=51)
@@ -67,14 +67,14 @@ def test_a_long_answer_does_not_outvote_the_others_of_its_cluster(table):
 def test_a_lossy_methods_loops_do_not_flatter_it(table: RoutingTable) -> None:
     lossy = table.model_copy(update={"lossless": {"naive": True, "draft": True, "ngram": False}})
     for made, tokens in ((table, ANSWER_TOKENS), (lossy, 0.0)):
-        learner = Learner(made, CONFIG)
+        learner = Learner(made)
         learner.observe([observe(made, "a", "ngram", 1, looping=True)])
         assert learner.table.live.tokens[1, 2, 0] == tokens
 
 
 def test_what_a_grammar_forces_is_no_acceptance(table: RoutingTable) -> None:
     """One such answer of plain decoding made its acceptance uncertain in all clusters."""
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     forced = observe(table, "a", "naive", 1, target_steps=31, decode_seconds=0.6)
     learner.observe([forced.model_copy(update={"grammar": True})])
     after = learner.table
@@ -85,7 +85,7 @@ def test_what_a_grammar_forces_is_no_acceptance(table: RoutingTable) -> None:
 
 
 def test_choices_of_one_prompt_count_as_one_answer(table: RoutingTable) -> None:
-    one, several = Learner(table, CONFIG), Learner(table, CONFIG)
+    one, several = Learner(table), Learner(table)
     slow = {"decode_seconds": 2.0}
     choices = [observe(table, str(i), "ngram", 1, **slow) for i in range(4)]
     one.observe([observe(table, "a", "ngram", 1, **slow)])
@@ -96,7 +96,7 @@ def test_choices_of_one_prompt_count_as_one_answer(table: RoutingTable) -> None:
 
 
 def test_the_reading_of_others_prompts_is_not_a_methods_slowness(table: RoutingTable) -> None:
-    alone, beside = Learner(table, CONFIG), Learner(table, CONFIG)
+    alone, beside = Learner(table), Learner(table)
     own, _ = answer_seconds("ngram", 1)
     for i in range(10):
         alone.observe([observe(table, str(i), "ngram", 1, decode_seconds=own)])
@@ -105,8 +105,11 @@ def test_the_reading_of_others_prompts_is_not_a_methods_slowness(table: RoutingT
     np.testing.assert_allclose(beside.table.live.step_ratio, alone.table.live.step_ratio, rtol=1e-6)
 
 
-def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
-    learner = Learner(table, RouterConfig(half_life=10.0))
+def test_old_evidence_halves_in_a_half_life(
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 10.0)
+    learner = Learner(table)
     learner.observe([observe(table, "first", "ngram", 1)])
     before = learner.table.live.tokens[1, 2, 0]
     learner.observe([observe(table, str(i), "ngram", 1) for i in range(10)])
@@ -114,8 +117,11 @@ def test_old_evidence_halves_in_a_half_life(table: RoutingTable) -> None:
     assert learner.table.live.tokens[1, 2, 0] == pytest.approx(before / 2 + fresh)
 
 
-def test_a_short_answer_ages_a_cell_by_what_it_adds(table: RoutingTable) -> None:
-    learner = Learner(table, RouterConfig(half_life=10.0))
+def test_a_short_answer_ages_a_cell_by_what_it_adds(
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 10.0)
+    learner = Learner(table)
     learner.observe([observe(table, f"first {i}", "draft", 1) for i in range(6)])
     before = learner.table.live.tokens[1, 1, 0]
     learner.observe([observe(table, str(i), "ngram", 1, output_tokens=3) for i in range(16)])
@@ -123,9 +129,12 @@ def test_a_short_answer_ages_a_cell_by_what_it_adds(table: RoutingTable) -> None
     assert learner.table.live.tokens[1, 1, 0] == pytest.approx(before * 0.5**0.1)
 
 
-def test_what_is_not_seen_is_forgotten_too(table: RoutingTable) -> None:
+def test_what_is_not_seen_is_forgotten_too(
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Acceptance with the cluster's observations, step times with all: whoever they are of."""
-    learner = Learner(table, RouterConfig(half_life=10.0))
+    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 10.0)
+    learner = Learner(table)
     learner.observe([observe(table, f"slow {i}", "draft", 0, slower=2.0) for i in range(20)])
     before = learner.table
     learner.observe([observe(table, f"other {i}", "naive", 1) for i in range(40)])
@@ -169,8 +178,8 @@ def test_much_traffic_of_one_cluster_says_little_of_another(table: RoutingTable)
     [
         ([1.0, 0.97], [50, 50], [0.01, 0.01], 0),  # within the margin
         ([1.0, 0.94], [50, 50], [0.01, 0.01], 1),
-        ([1.0, 0.80], [50, 50], [0.10, 0.20], 0),  # ahead with a probability of 0.84
-        ([1.0, 0.70], [50, 50], [0.10, 0.20], 1),  # of 0.94
+        ([1.0, 0.80], [50, 50], [0.10, 0.30], 0),  # ahead with a probability of 0.76
+        ([1.0, 0.80], [50, 50], [0.10, 0.20], 1),  # of 0.84
         ([1.0, 0.50], [50, 7], [0.01, 0.01], 0),
         ([1.0, 0.50], [7, 50], [0.01, 0.01], 0),
     ],
@@ -178,11 +187,11 @@ def test_much_traffic_of_one_cluster_says_little_of_another(table: RoutingTable)
 def test_a_favourite_gives_way_to_a_clear_and_proven_lead(
     seconds: list[float], answers: list[float], errors: list[float], expected: int
 ) -> None:
-    assert favourite(seconds, answers, errors, 0, STRICT, (0, 1)) == expected
+    assert favourite(seconds, answers, errors, 0, (0, 1)) == expected
 
 
 def test_a_favourite_that_is_not_admissible_gives_way_to_the_fastest() -> None:
-    won = favourite([1.0, 3.0, 2.0], [50, 50, 0], [0.1, 0.1, 0.1], 0, STRICT, (1, 2))
+    won = favourite([1.0, 3.0, 2.0], [50, 50, 0], [0.1, 0.1, 0.1], 0, (1, 2))
     assert won == 2
 
 
@@ -190,7 +199,7 @@ DRAFTS_WITH = {"draft": ("eagle3",), "ngram": ()}
 
 
 def test_evidence_of_a_method_is_discounted_once_when_its_head_changes(table) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     short = {"output_tokens": 41, "target_steps": 21}
     for name in ("draft", "ngram"):
         learner.observe(observe(table, f"{name} {i}", name, 1, **short) for i in range(9))
@@ -210,7 +219,7 @@ def test_evidence_of_a_method_is_discounted_once_when_its_head_changes(table) ->
     assert log_error(after)[1, 1, 0] > log_error(before)[1, 1, 0]
     # A learner that goes on from the state does not discount it again, and the profiled head's
     # return brings the profile back.
-    again = Learner.restore(table, CONFIG, learner.state())
+    again = Learner.restore(table, learner.state())
     assert not again.follow_heads({"eagle3": 4}, DRAFTS_WITH)
     np.testing.assert_array_equal(again.table.live.profile_share, kept[0, :, 0])
     assert again.follow_heads({}, DRAFTS_WITH)
@@ -221,7 +230,7 @@ def test_evidence_of_a_method_is_discounted_once_when_its_head_changes(table) ->
 def test_answers_of_a_new_head_decide_sooner(table) -> None:
     moved = []
     for versions in ({}, {"eagle3": 1}):
-        learner = Learner(table, CONFIG)
+        learner = Learner(table)
         old = {"output_tokens": 41, "target_steps": 21}
         learner.observe(observe(table, f"old {i}", "draft", 1, **old) for i in range(40))
         learner.follow_heads(versions, DRAFTS_WITH)

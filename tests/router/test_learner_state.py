@@ -19,7 +19,7 @@ def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
     service.run(60, World(slower={"ngram": 4.0}), cluster=1)
     learner = service.learner
     saved = json.loads(json.dumps(learner.state()))
-    again = Learner.restore(table, CONFIG, saved)
+    again = Learner.restore(table, saved)
     assert again.table.assignment == learner.table.assignment
     assert again.table.version > learner.table.version
     np.testing.assert_allclose(again.table.live.tokens, learner.table.live.tokens)
@@ -31,15 +31,15 @@ def test_a_smaller_portfolio_takes_over_what_it_still_serves(table: RoutingTable
     service = SimulatedService(table, CONFIG, seed=0)
     service.run(30, cluster=1)
     learner = service.learner
-    small = Learner.restore(restrict(table, METHODS[:2]), CONFIG, learner.state())
+    small = Learner.restore(restrict(table, METHODS[:2]), learner.state())
     assert {name for row in small.table.assignment for name in row} <= {"naive", "draft"}
     np.testing.assert_allclose(small.table.live.steps, learner.table.live.steps[:, :2])
 
 
 def test_a_foreign_or_broken_state_is_refused(table: RoutingTable) -> None:
-    state = Learner(table, CONFIG).state()
+    state = Learner(table).state()
     with pytest.raises(RoutingTableError, match=f"older.*{table.fit_id}"):
-        Learner.restore(table, CONFIG, {**state, "fit_id": "older"})
+        Learner.restore(table, {**state, "fit_id": "older"})
     del state["live_tokens"]
     with pytest.raises(RoutingTableError, match="not readable"):
-        Learner.restore(table, CONFIG, state)
+        Learner.restore(table, state)

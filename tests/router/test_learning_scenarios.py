@@ -35,7 +35,7 @@ def test_while_nothing_changes_learning_costs_less_than_its_share(
     assert [row[0] for row in offline.assignment] == [*OFFLINE.values()]
     run = SimulatedService(offline, CONFIG, seed).run(800)
     assert run.changes() == 0
-    assert {d.reason for d in run.decisions} >= {"favourite", "exploration"}
+    assert {d.reason for d in run.decisions} >= {"preferred", "exploration"}
     assert run.taken() <= (1.0 + CONFIG.exploration) * run.of(OFFLINE)
     # of speeds rather than sums: no worse than the static table by more than the share
     ours = run.seconds[np.arange(800), [METHODS.index(m) for m in run.chosen]]

@@ -8,7 +8,7 @@ import pytest
 from refit_world import World, recent, refitted, stream
 from routing_world import METHODS, observe
 
-from router import predict
+from router import decaying_sums, predict
 from router.learner import Learner
 from router.refit import successor
 from router.table import load_table, restrict, save_table
@@ -48,7 +48,7 @@ def prefilled(
 
 
 def taught(table: RoutingTable, used: str, n: int, **fields: object) -> Learner:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     learner.observe(prefilled(table, f"{used}{i}", used, **fields) for i in range(n))
     return learner
 
@@ -63,7 +63,7 @@ def test_a_method_whose_prefills_are_twice_as_slow_is_predicted_so(table: Routin
 
 
 def test_methods_that_were_all_tried_have_a_factor_each(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     slower = {"naive": 1.0, "draft": 3.0, "ngram": 2.0}
     for i in range(30):
         learner.observe(prefilled(table, f"{m}{i}", m, factor) for m, factor in slower.items())
@@ -122,8 +122,11 @@ def test_what_other_prompts_found_in_the_cache_does_not_shorten_a_prompts_readin
     assert whole - held == pytest.approx(1500 * PER_TOKEN, rel=0.01)
 
 
-def test_a_method_that_nobody_is_sent_to_drifts_back(table: RoutingTable) -> None:
-    learner = Learner(table, RouterConfig(half_life=10.0))
+def test_a_method_that_nobody_is_sent_to_drifts_back(
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 10.0)
+    learner = Learner(table)
     learner.observe(prefilled(table, f"n{i}", "ngram", 2.0, cached=150) for i in range(20))
     before = learner.table
     learner.observe(prefilled(table, f"d{i}", "draft") for i in range(200))
@@ -134,8 +137,8 @@ def test_a_method_that_nobody_is_sent_to_drifts_back(table: RoutingTable) -> Non
 def test_a_restart_goes_on_with_them(table: RoutingTable) -> None:
     learner = taught(table, "ngram", 20, slower=2.0, cached=150)
     saved = json.loads(json.dumps(learner.state()))
-    again = Learner.restore(table, CONFIG, saved)
-    smaller = Learner.restore(restrict(table, ["naive", "ngram"]), CONFIG, saved)
+    again = Learner.restore(table, saved)
+    smaller = Learner.restore(restrict(table, ["naive", "ngram"]), saved)
     learned = learner.table.live.prefill_ratio
     np.testing.assert_allclose(again.table.live.prefill_ratio, learned)
     np.testing.assert_allclose(smaller.table.live.prefill_ratio, learned[[NAIVE, NGRAM]], rtol=0.1)
@@ -145,29 +148,7 @@ def test_a_restart_goes_on_with_them(table: RoutingTable) -> None:
     np.testing.assert_allclose(again.table.live.prefill_ratio, learner.table.live.prefill_ratio)
 
 
-def test_a_state_from_before_there_were_such_still_loads(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
-    for i in range(20):
-        slow = {"decode_seconds": 3.0 * observe(table, "", "ngram", 1).stats.decode_seconds}
-        learner.observe([prefilled(table, str(i), "ngram", 2.0, cached=150, **slow)])
-    known = {
-        "fit_id",
-        "version",
-        "methods",
-        "assignment",
-        "seen",
-        "log_step_ratio",
-        "step_ratio_weight",
-    }
-    known |= {"live_tokens", "live_steps", "live_output", "live_answers"}
-    older = {name: value for name, value in learner.state().items() if name in known}
-    again = Learner.restore(table, CONFIG, older).table
-    np.testing.assert_array_equal(again.live.prefill_ratio, 1.0)
-    np.testing.assert_allclose(again.live.step_ratio, learner.table.live.step_ratio)
-    assert again.live.step_ratio[NGRAM] > 2.5
-
-
-def test_a_table_is_saved_with_them_and_loads_without(table: RoutingTable, tmp_path: Path) -> None:
+def test_a_table_is_saved_with_them(table: RoutingTable, tmp_path: Path) -> None:
     learned = taught(table, "ngram", 20, slower=2.0, cached=150).table
     save_table(learned, tmp_path / "learned")
     loaded = load_table(tmp_path / "learned")
@@ -175,10 +156,6 @@ def test_a_table_is_saved_with_them_and_loads_without(table: RoutingTable, tmp_p
     ratio = learned.live.prefill_ratio
     np.testing.assert_array_equal(loaded.live.prefill_ratio, ratio)
     np.testing.assert_array_equal(some.live.prefill_ratio, ratio[[DRAFT, NGRAM]])
-    on_disk = dict(learned) | learned.live.arrays()
-    missing = {"live", "live_prefill_ratio"}
-    older = RoutingTable.model_validate({n: v for n, v in on_disk.items() if n not in missing})
-    np.testing.assert_array_equal(older.live.prefill_ratio, np.ones(3))
 
 
 def test_a_refit_keeps_them() -> None:
@@ -187,9 +164,9 @@ def test_a_refit_keeps_them() -> None:
     line = world.disk.prefill_seconds[0] @ [1.0, 50.0]
     prefill = {"prompt_tokens": 100, "cached_prompt_tokens": 50, "first_token_seconds": 2.0 * line}
     sent = [o.model_copy(update={"stats": o.stats.model_copy(update=prefill)}) for o in sent]
-    learner = Learner(world.disk, CONFIG)
+    learner = Learner(world.disk)
     learner.observe(sent)
     made = refitted(world, sent)
-    after = successor(learner, made, world.disk, CONFIG, recent(sent).all()).table
+    after = successor(learner, made, world.disk, recent(sent).all()).table
     assert learner.table.live.prefill_ratio[NGRAM] == pytest.approx(2.0, rel=0.1)
     np.testing.assert_allclose(after.live.prefill_ratio, learner.table.live.prefill_ratio)

@@ -11,7 +11,7 @@ from router.fit.promotion import promoted
 from router.learner import Learner
 from router.machine import MachineSpeed, StepTiming, step_timing
 from router.predict import FULL_BATCH, batch_fullness
-from schemas import RouterConfig, RoutingTable
+from schemas import RoutingTable
 from schemas.observation import WARM_UP
 
 NAIVE, DRAFT, NGRAM = range(3)
@@ -63,7 +63,7 @@ def told(
     table: RoutingTable, machine: Machine, *batches: dict[str, float], warm_up: int = 0
 ) -> RoutingTable:
     """Return the table after answers in these batches, the first `warm_up` of a warm-up."""
-    learner = Learner(table, RouterConfig())
+    learner = Learner(table)
     for i, batch in enumerate(batches):
         made = observation(table, str(i), batch, machine.step(batch))
         policy = WARM_UP if i < warm_up else made.policy
@@ -149,7 +149,7 @@ def test_what_full_batches_have_in_common_is_expected_of_a_method_seen_alone_onl
 
 def test_methods_that_the_table_does_not_have_are_left_out(table: RoutingTable) -> None:
     machine = Machine(table, [2.0] * 3, [2.0] * 3)
-    learner = Learner(table, RouterConfig())
+    learner = Learner(table)
     seconds = machine.step({"naive": 1.0})
     one = observation(table, "a", {"naive": 1.0}, seconds)
     stats = one.stats.model_copy(update={"batch_by_method": {"naive": 1.0, "unknown": 1.0}})
@@ -158,26 +158,17 @@ def test_methods_that_the_table_does_not_have_are_left_out(table: RoutingTable) 
 
 
 def test_both_ends_survive_a_restart_with_other_methods() -> None:
-    speed = MachineSpeed(3, half_life=100.0)
+    speed = MachineSpeed(3)
     nothing = np.zeros((3, 3))
     for _ in range(8):
         speed.observe_steps(nothing, StepTiming(np.log(2.0), {2: (1.0, 1.0)}), 1.0)
         speed.observe_steps(nothing, StepTiming(np.log(4.0), {2: (1.0, 1.0)}), FULL_BATCH)
-    again = MachineSpeed(2, half_life=100.0)
+    again = MachineSpeed(2)
     again.restore(speed.state(), {0: 2})
     (alone, _), (full, _) = again.step_ratios()
     assert alone == pytest.approx(2.0, rel=0.15)
     assert alone * full == pytest.approx(4.0, rel=0.15)
     assert again.step_weight()[0] == pytest.approx(speed.step_weight()[2])
-
-
-def test_a_state_from_before_they_were_told_apart_is_of_answers_alone() -> None:
-    older = {"log_ratio": [0.0, 8 * np.log(3.0)], "ratio_weight": [0.0, 8.0]}
-    speed = MachineSpeed(2, half_life=100.0)
-    speed.restore(older, {0: 0, 1: 1})
-    (_, alone), (_, full) = speed.step_ratios()
-    assert alone == pytest.approx(3.0, rel=0.1)
-    assert full == pytest.approx(1.0)
 
 
 def test_what_is_as_expected_in_between_overwrites_neither_end(table: RoutingTable) -> None:
@@ -201,7 +192,7 @@ def test_full_batches_alone_leave_it_open_how_a_method_does_by_itself(table: Rou
 
 def test_steps_that_are_expected_to_take_no_time_teach_nothing(table: RoutingTable) -> None:
     nothing = table.model_copy(update={"step_seconds": np.zeros_like(table.step_seconds)})
-    learner = Learner(nothing, RouterConfig())
+    learner = Learner(nothing)
     assert learner.observe([observation(nothing, "a", {"naive": 1.0}, 0.1)])
     np.testing.assert_array_equal(learner.table.live.step_ratio, 1.0)
 
@@ -223,15 +214,15 @@ def test_what_a_promoted_table_says_of_full_batches_outlasts_the_first_answer(
     machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 2.0, 1.0])
     one_each = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)]
     made = promoted(told(table, machine, *one_each * 8))
-    learner = Learner(made, RouterConfig())
+    learner = Learner(made)
     learner.observe([observation(made, "first", {"naive": 1.0}, machine.step({"naive": 1.0}))])
-    restarted = Learner.restore(made, RouterConfig(), learner.state())
+    restarted = Learner.restore(made, learner.state())
     for one in (learner, restarted):
         assert predict.step_ratio(one.table, DRAFT, FULL_BATCH) == pytest.approx(2.0, rel=0.15)
 
 
 def test_a_promoted_table_is_corrected_where_full_batches_take_otherwise() -> None:
-    speed = MachineSpeed(2, 100.0, np.log([1.0, 4.0]))
+    speed = MachineSpeed(2, np.log([1.0, 4.0]))
     for _ in range(12):
         speed.observe_steps(np.zeros((2, 3)), StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)
     (_, alone), (_, full) = speed.step_ratios()
@@ -240,7 +231,7 @@ def test_a_promoted_table_is_corrected_where_full_batches_take_otherwise() -> No
 
 def test_full_batches_that_are_as_a_promoted_table_says_change_nothing() -> None:
     before = np.log([1.0, 4.0])
-    speed = MachineSpeed(2, 100.0, before)
+    speed = MachineSpeed(2, before)
     expected = np.stack([np.zeros(2), before, np.zeros(2)], axis=1)
     for _ in range(12):
         speed.observe_steps(expected, StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)

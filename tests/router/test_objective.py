@@ -12,7 +12,7 @@ from router.fit.evaluate import evaluate
 from router.fit.profile import Profile
 from router.learner import Learner
 from router.table import RoutingTableError
-from schemas import Objective, RouterConfig
+from schemas import Objective
 
 LONG, SHORT = 1201, 41
 
@@ -91,9 +91,9 @@ def test_tables_of_two_objectives_are_two_tables() -> None:
         for objective in ("speedup", "seconds")
     )
     assert by_speedup.fit_id != by_seconds.fit_id
-    state = Learner(by_speedup, RouterConfig()).state()
+    state = Learner(by_speedup).state()
     with pytest.raises(RoutingTableError, match="start it anew"):
-        Learner.restore(by_seconds, RouterConfig(), state)
+        Learner.restore(by_seconds, state)
 
 
 def test_one_answer_of_any_length_is_a_few_answers_at_most() -> None:
@@ -109,7 +109,7 @@ def test_live_answers_count_as_the_tables_profiled_ones_do(
     table = build_table(
         *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective)
     )
-    learner = Learner(table, RouterConfig())
+    learner = Learner(table)
     short = {"output_tokens": SHORT, "target_steps": round((SHORT - 1) / 1.2) + 1}
     long = {"output_tokens": LONG, "target_steps": round((LONG - 1) / 8.0) + 1}
     learner.observe([observe(table, str(i), "ngram", 1, **short) for i in range(3)])

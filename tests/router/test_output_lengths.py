@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from routing_world import observe
 
+from router import decaying_sums
 from router.learner import Learner
 from router.predict import emitted_output, expected_output
 from schemas import RouterConfig, RoutingTable
@@ -14,20 +15,21 @@ CONFIG = RouterConfig()
 
 
 def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     before = [expected_output(table, k) for k in (0, 1)]
     learner.observe(observe(table, f"o{i}", "ngram", 1, output_tokens=200) for i in range(100))
     assert expected_output(learner.table, 1) > 160
     assert expected_output(learner.table, 0) < before[0] + 0.5 * (200 - before[0])
-    restored = Learner.restore(table, CONFIG, json.loads(json.dumps(learner.state())))
+    restored = Learner.restore(table, json.loads(json.dumps(learner.state())))
     assert expected_output(restored.table, 1) == pytest.approx(expected_output(learner.table, 1))
 
 
 def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(
-    table: RoutingTable,
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lengths of 100 tokens in the mean, exponentially distributed, cut off at 50."""
-    learner = Learner(table, RouterConfig(half_life=1e6))
+    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 1e6)
+    learner = Learner(table)
     lengths = np.random.default_rng(0).exponential(100.0, 3000)
     learner.observe(
         observe(
@@ -44,7 +46,7 @@ def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(
 
 
 def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     cut = (
         observe(table, f"o{i}", "ngram", 1, output_tokens=4, finish_reason="length")
         for i in range(100)
@@ -54,13 +56,13 @@ def test_answers_cut_short_do_not_shorten_what_is_expected(table: RoutingTable) 
     assert before <= expected_output(learner.table, 1) < 1.5 * before
     # what a place in a batch is taken for, though, is what they had
     assert emitted_output(learner.table, 1) < 0.5 * before
-    restored = Learner.restore(table, CONFIG, learner.state())
+    restored = Learner.restore(table, learner.state())
     assert emitted_output(restored.table, 1) == emitted_output(learner.table, 1)
 
 
 def test_answers_that_may_not_end_say_nothing_of_how_long_answers_are(table: RoutingTable) -> None:
     """Fifty of them, of 2,000 tokens, taught that a cluster's answers hardly ever end."""
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     made = [
         observe(table, f"o{i}", "ngram", 1, output_tokens=2000, finish_reason="length")
         for i in range(50)
@@ -74,14 +76,14 @@ def test_answers_that_may_not_end_say_nothing_of_how_long_answers_are(table: Rou
 def test_one_huge_answer_does_not_lift_what_is_expected_of_all(table: RoutingTable) -> None:
     before = expected_output(table, 1)
     for finish in ("stop", "length"):
-        learner = Learner(table, CONFIG)
+        learner = Learner(table)
         huge = observe(table, "a", "ngram", 1, output_tokens=100_000, finish_reason=finish)
         learner.observe([huge])
         assert before < expected_output(learner.table, 1) < 1.5 * before
 
 
 def test_longer_answers_are_expected_once_many_are_longer(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     for i in range(100):
         learner.observe([observe(table, f"o{i}", "ngram", 1, output_tokens=2000)])
     assert expected_output(learner.table, 1) > 1500
@@ -89,7 +91,7 @@ def test_longer_answers_are_expected_once_many_are_longer(table: RoutingTable) -
 
 def test_a_tail_of_long_answers_counts_in_full(table: RoutingTable) -> None:
     """Limited to four expected lengths each, they taught 48 tokens here instead of 227."""
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     lengths = np.random.default_rng(0).choice((30, 2000), size=1500, p=(0.9, 0.1))
     for i, length in enumerate(lengths.tolist()):
         learner.observe([observe(table, f"o{i}", "ngram", 1, output_tokens=length)])

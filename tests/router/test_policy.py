@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_profile, report
 
+from router import policy
 from router.constraints import Constraints
 from router.fit.assign import TableOptions, build_table
 from router.load import Prospect
@@ -40,7 +41,7 @@ def route(
 
 def test_each_cluster_gets_its_favourite(table: RoutingTable) -> None:
     first, second = route(table, 0), route(table, 1)
-    assert (first.method, first.reason, first.propensity) == ("draft", "favourite", 1.0)
+    assert (first.method, first.reason, first.propensity) == ("draft", "preferred", 1.0)
     assert second.method == "ngram"
     assert second.ranked == ("ngram", "draft", "naive")
     assert first.fit_id == table.fit_id
@@ -72,7 +73,7 @@ def test_a_held_prompt_does_not_replace_the_favourite_on_an_idle_replica(
     held = replace(PROMPT, held=np.asarray([15.0]))
     idle = (report("shared", methods=table.methods),)
     decision = route(favourite, 0, idle, config, features=held)
-    assert (decision.method, decision.reason) == ("ngram", "favourite")
+    assert (decision.method, decision.reason) == ("ngram", "preferred")
     line = (report("ngram", running=8, waiting=8), report("draft"))
     assert route(favourite, 0, line, config).reason == "load"
 
@@ -90,14 +91,14 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
         update={"acceptance_tokens": tokens, "acceptance_steps": steps, "step_seconds": slow}
     )
     idle = route(unknown, 0)
-    assert (idle.method, idle.reason) == ("draft", "favourite")
+    assert (idle.method, idle.reason) == ("draft", "preferred")
     little = (report("draft", running=1),)
     busy = route(unknown, 0, little)
     draft = Prospect(unknown, replace(PROMPT, cluster=0)).under(ReplicaLoads(little, unknown))[
         "draft"
     ]
     assert busy.predicted_seconds["ngram"] < draft.seconds + draft.delay
-    assert (busy.method, busy.reason) == ("draft", "favourite")
+    assert (busy.method, busy.reason) == ("draft", "preferred")
     assert route(unknown, 0, (report("draft", running=8, waiting=8),)).reason == "load"
 
 
@@ -107,12 +108,12 @@ def test_a_favourite_without_a_replica_is_started_while_others_answer(table: Rou
     assert asleep.ranked[-1] == "draft", "if all others fail it is worth waiting for"
     assert asleep.predicted_seconds["draft"] > 30.0
     awake = route(table, 0)
-    assert (awake.reason, awake.starts) == ("favourite", None)
+    assert (awake.reason, awake.starts) == ("preferred", None)
 
 
 def test_who_is_no_favourite_here_is_not_started(table: RoutingTable) -> None:
     decision = route(table, 0, startable={"naive": 30.0}, healthy=frozenset({"draft"}))
-    assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", None)
+    assert (decision.method, decision.reason, decision.starts) == ("draft", "preferred", None)
 
 
 def test_a_long_line_is_worth_a_start(table: RoutingTable) -> None:
@@ -143,7 +144,7 @@ def test_no_fixed_method_is_waited_for_while_another_runs(table: RoutingTable) -
 
 def test_where_nothing_runs_the_favourite_is_waited_for(table: RoutingTable) -> None:
     decision = route(table, 0, startable=dict.fromkeys(METHODS, 30.0))
-    assert (decision.method, decision.reason, decision.starts) == ("draft", "favourite", "draft")
+    assert (decision.method, decision.reason, decision.starts) == ("draft", "preferred", "draft")
     pinned = route(table, 0, startable={"naive": 30.0}, healthy=frozenset(), pinned="naive")
     assert (pinned.method, pinned.starts) == ("naive", "naive")
 
@@ -183,14 +184,16 @@ def test_no_cluster_degrades_to_the_default(table: RoutingTable) -> None:
     assert named.method == "naive"
 
 
-def test_a_conversation_stays_unless_another_is_clearly_better(table: RoutingTable) -> None:
+def test_a_conversation_stays_unless_another_is_clearly_better(
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # On the first cluster n-gram takes 0.57 s and draft 0.38 s: clearly better.
-    assert route(table, 0, conversation_method="ngram").reason == "favourite"
-    close = RouterConfig(conversation_margin=1.0)
-    stays = route(table, 0, conversation_method="ngram", config=close)
+    assert route(table, 0, conversation_method="ngram").reason == "preferred"
+    monkeypatch.setattr(policy, "CONVERSATION_MARGIN", 1.0)
+    stays = route(table, 0, conversation_method="ngram")
     assert (stays.method, stays.reason) == ("ngram", "conversation")
     same = route(table, 0, conversation_method="draft")
-    assert (same.method, same.reason) == ("draft", "favourite")
+    assert (same.method, same.reason) == ("draft", "preferred")
 
 
 def test_lossy_methods_need_to_be_admitted() -> None:
@@ -204,7 +207,7 @@ def test_lossy_methods_need_to_be_admitted() -> None:
     assert route(lossy, 0, config=RouterConfig(lossy=True)).method == "fuzzy"
     refused = route(lossy, 0)
     assert "fuzzy" not in refused.ranked
-    assert refused.reason == "favourite"
+    assert refused.reason == "preferred"
     asked = route(lossy, 0, config=RouterConfig(lossy=True), lossless_only=True)
     assert (asked.method, asked.reason) == ("draft", "constraint")
     assert route(lossy, 0, pinned="fuzzy").method == "fuzzy"
@@ -257,7 +260,7 @@ def test_a_predicted_answer_goes_to_a_method_that_copies(table: RoutingTable) ->
     decision = route(table, 0, copying=copying)
     assert (decision.method, decision.reason) == ("ngram", "prediction")
     assert set(decision.ranked) == set(table.methods), "others answer if it fails"
-    assert route(table, 1, copying=copying).reason == "favourite"
+    assert route(table, 1, copying=copying).reason == "preferred"
     assert route(table, 0, copying=copying, pinned="naive").reason == "pinned"
     assert route(table, 0, copying=copying, conversation_method="draft").method == "ngram"
     asleep = {"startable": dict.fromkeys(copying, 30.0)}

@@ -8,7 +8,7 @@ from prompt_kinds import DIMENSION
 from refit_world import ENCODER, NEW, WINDOW, World, recent, refitted, stream
 from routing_world import ACCEPTANCE, METHODS, make_profile
 
-from router import cluster, evidence
+from router import cluster, decaying_sums, drift, evidence
 from router import refit as refit_module
 from router.adaptation import Adaptation
 from router.current_fit import Fit
@@ -17,9 +17,12 @@ from router.fit.assign import build_table
 from router.learner import Learner
 from router.refit import RecentAnswers, moved, refit, successor
 from router.table import restrict
-from schemas import RouterConfig
 
-CONFIG = RouterConfig(half_life=1e9)
+
+@pytest.fixture(autouse=True)
+def nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 1e9)
+    monkeypatch.setattr(drift, "WINDOW", WINDOW)
 
 
 def test_the_new_kind_gets_a_cluster_of_its_own_and_the_old_keep_theirs() -> None:
@@ -43,7 +46,7 @@ def test_afterwards_the_prompts_are_no_drift_any_more() -> None:
     for seed in range(3):
         world = World(seed)
         fit = refitted(world, stream(world, world.disk)).fit
-        watch = DriftWatch(fit.centroids, fit.reference, WINDOW)
+        watch = DriftWatch(fit.centroids, fit.reference)
         for _ in range(40):
             assert not watch.see(world.kinds.mixed(50, [0, 1, NEW]))
         assert share_farther(np.asarray(watch._ranks)) < 0.15
@@ -66,10 +69,10 @@ def test_too_few_new_prompts_make_no_cluster(monkeypatch: pytest.MonkeyPatch) ->
         *world.answers(world.disk, [0, 1] * 200, "draft"),
         *world.answers(world.disk, [2] * 10, "draft"),
     ]
-    assert refit(world.fit, world.disk, world.fit.reference, recent(few).all(), WINDOW) is None
+    assert refit(world.fit, world.disk, world.fit.reference, recent(few).all()) is None
     monkeypatch.setattr(refit_module, "MOST_ADDED", 2)
     full = recent(stream(world, world.disk)).all()
-    assert refit(world.fit, world.disk, world.fit.reference, full, WINDOW) is None
+    assert refit(world.fit, world.disk, world.fit.reference, full) is None
 
 
 def test_a_table_of_many_clusters_is_refitted_too() -> None:
@@ -112,7 +115,7 @@ def test_an_added_cluster_keeps_only_what_its_own_drift_leaves() -> None:
     rows = world.fit.reference.quantiles.copy()
     rows[:, -2:] = np.median(apart[-200:][1::2]), 1.5
     reference = Reference(rows, world.fit.reference.prompts)
-    made = refit(world.fit, world.disk, reference, recent(sent).all(), WINDOW)
+    made = refit(world.fit, world.disk, reference, recent(sent).all())
     assert made is not None
     new = cluster.assign(made.fit.centroids, vectors) == 2
     near = reference.ranks(labels, apart)[new] < refit_module.NEW_GROUND
@@ -131,12 +134,12 @@ def test_lengths_of_the_new_cluster_are_those_of_its_prompts() -> None:
 def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
     """They were answered in an old cluster; n-gram's answers to them say nothing of that one."""
     world = World()
-    learner = Learner(world.disk, CONFIG)
+    learner = Learner(world.disk)
     sent = stream(world, world.disk)
     learner.observe(sent)
     before = learner.table
     made = refitted(world, sent)
-    after = successor(learner, made, world.disk, CONFIG, recent(sent).all()).table
+    after = successor(learner, made, world.disk, recent(sent).all()).table
     ngram = METHODS.index("ngram")
     assert after.fit_id == made.fit.fit_id
     assert after.version > before.version
@@ -149,15 +152,15 @@ def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
 
 def test_what_was_learned_before_the_recent_answers_is_shared_out() -> None:
     world = World()
-    learner = Learner(world.disk, CONFIG)
+    learner = Learner(world.disk)
     learner.observe(world.answers(world.disk, [0, 1] * 100, "draft"))
     earlier = learner.table.live.steps.copy()
     sent = stream(world, world.disk)
     learner.observe(sent)
     made = refitted(world, sent)
-    after = successor(learner, made, world.disk, CONFIG, recent(sent).all())
+    after = successor(learner, made, world.disk, recent(sent).all())
     table = after.table
-    alone = successor(Learner(world.disk, CONFIG), made, world.disk, CONFIG, recent(sent).all())
+    alone = successor(Learner(world.disk), made, world.disk, recent(sent).all())
     np.testing.assert_allclose(
         (table.live.steps - alone.table.live.steps)[:2], earlier, rtol=0.1, atol=1.0
     )
@@ -166,11 +169,11 @@ def test_what_was_learned_before_the_recent_answers_is_shared_out() -> None:
 
 def test_the_new_clusters_favourite_is_what_its_prompts_showed() -> None:
     world = World()
-    learner = Learner(world.disk, CONFIG)
+    learner = Learner(world.disk)
     sent = [*stream(world, world.disk), *world.answers(world.disk, [NEW] * 40, "draft")]
     learner.observe(sent)
     made = refitted(world, sent)
-    after = successor(learner, made, world.disk, CONFIG, recent(sent).all()).table
+    after = successor(learner, made, world.disk, recent(sent).all()).table
     assert after.assignment[:2] == learner.table.assignment
     assert after.assignment[2][0] == "ngram"
 
@@ -183,7 +186,7 @@ def test_a_second_refit_is_still_one_change_of_the_table_on_disk() -> None:
         *world.answers(between, [0, 1, NEW] * 100, "draft"),
         *world.answers(between, [0, 3] * 100, "draft"),
     ]
-    made = refit(first, between, first.reference, recent(sent).all(), WINDOW)
+    made = refit(first, between, first.reference, recent(sent).all())
     assert made is not None
     second, share = made.fit, made.share
     assert second.ancestors == {world.disk.fit_id, first.fit_id}
@@ -200,18 +203,16 @@ def test_a_second_refit_is_still_one_change_of_the_table_on_disk() -> None:
 
 def test_a_smaller_portfolio_goes_on_under_the_same_fit() -> None:
     world = World()
-    adaptation = Adaptation(world.disk, RouterConfig(drift_window=WINDOW))
+    adaptation = Adaptation(world.disk)
     assert adaptation.observe(stream(world, world.disk))
     made = adaptation.refitting()()
     assert made is not None
     state = json.loads(json.dumps(adaptation.adopting(made).state()))
-    small = Adaptation.restore(restrict(world.disk, METHODS[:2]), RouterConfig(), state).table
+    small = Adaptation.restore(restrict(world.disk, METHODS[:2]), state).table
     assert (small.fit_id, small.methods) == (made.fit.fit_id, METHODS[:2])
     assert len(small.assignment) == len(small.centroids) == 3
     with pytest.raises(ValueError, match="belongs to fit"):
-        Adaptation.restore(
-            world.disk.model_copy(update={"fit_id": "other"}), RouterConfig(), state | {"fit": None}
-        )
+        Adaptation.restore(world.disk.model_copy(update={"fit_id": "other"}), state | {"fit": None})
 
 
 def test_a_saved_fit_of_another_table_is_refused() -> None:

@@ -83,23 +83,22 @@ def test_an_unknown_method_says_nothing(table: RoutingTable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "requests", "queued", "spare", "wanted"),
+    ("work", "requests", "queued", "wanted"),
     [
-        (0.0, 0, 0, 0, 0),
-        (0.0, 0, 0, 1, 1),
-        (3.9, 4, 0, 0, 1),
-        (4.0, 4, 0, 0, 1),
-        (4.1, 4, 0, 0, 2),
-        (4.0, 4, 4, 0, 2),
-        (8.0, 1, 1, 1, 3),
-        (8.0, 8, 8, 1, 5),
-        (0.0, 0, 3, 0, 3),
+        (0.0, 0, 0, 0),
+        (3.9, 4, 0, 1),
+        (4.0, 4, 0, 1),
+        (4.1, 4, 0, 2),
+        (4.0, 4, 4, 2),
+        (8.0, 1, 1, 2),
+        (8.0, 8, 8, 4),
+        (0.0, 0, 3, 3),
     ],
 )
 def test_replicas_that_the_work_is_worth(
-    work: float, requests: float, queued: float, spare: int, wanted: int
+    work: float, requests: float, queued: float, wanted: int
 ) -> None:
-    assert wanted_replicas(work, requests, queued, 4.0, spare) == wanted
+    assert wanted_replicas(work, requests, queued, 4.0) == wanted
 
 
 @given(
@@ -112,7 +111,6 @@ def test_replicas_that_the_work_is_worth(
 def test_more_work_never_wants_fewer(
     work: float, requests: int, queued: int, target: float, factor: float
 ) -> None:
-    less = wanted_replicas(work, requests, queued, target, 0)
-    assert wanted_replicas(work * factor, requests, queued, target, 0) >= less
-    assert wanted_replicas(work, requests, queued, target * factor, 0) <= less
-    assert wanted_replicas(work, requests, queued, target, 2) == less + 2
+    less = wanted_replicas(work, requests, queued, target)
+    assert wanted_replicas(work * factor, requests, queued, target) >= less
+    assert wanted_replicas(work, requests, queued, target * factor) <= less

@@ -32,7 +32,7 @@ def replicas_over_time(
         running += [answer_seconds] * started
         waiting -= started
         work = sum(running) / PLACES
-        wanted = wanted_replicas(work, len(running), waiting, target_seconds, 0)
+        wanted = wanted_replicas(work, len(running), waiting, target_seconds)
         wanted = min(MOST, max(1, wanted))
         lull = lull + 1 if wanted < replicas else 0
         if wanted > replicas or lull == LULL_SECONDS:

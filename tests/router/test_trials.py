@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_world import METHODS, observe, report
 
+from router import favourites, policy
 from router.constraints import Constraints
 from router.policy import choose
 from router.prompt import Features
@@ -41,8 +42,10 @@ def choice(
     objective: Objective = "speedup",
 ) -> Choice:
     """Choose among options (seconds, error, delay)."""
-    config = RouterConfig(hysteresis=margin, exploration=share)
-    return Trials(rng, budget).choose([Option(*one) for one in options], objective, config)
+    config = RouterConfig(exploration=share)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(favourites, "HYSTERESIS", margin)
+        return Trials(rng, budget).choose([Option(*one) for one in options], objective, config)
 
 
 @given(
@@ -216,11 +219,15 @@ def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
     ],
 )
 def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
-    table: RoutingTable, limits: dict[str, object], budget: ExplorationBudget | None
+    table: RoutingTable,
+    limits: dict[str, object],
+    budget: ExplorationBudget | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = budget and budget.units
     constraints = Constraints(healthy=frozenset(METHODS), **limits)  # type: ignore[arg-type]
-    config = RouterConfig(exploration=0.5, conversation_margin=1.0)
+    config = RouterConfig(exploration=0.5)
+    monkeypatch.setattr(policy, "CONVERSATION_MARGIN", 1.0)
     for seed in range(30):
         rng = np.random.default_rng(seed)
         trials = budget and Trials(rng, budget)

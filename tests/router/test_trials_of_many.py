@@ -22,7 +22,7 @@ def tried(table: RoutingTable, ingresses: int, requests: int = 800) -> int:
 
     Tables are new and answers arrive every LAG requests.
     """
-    learner, draws = Learner(table, CONFIG), np.random.default_rng(0)
+    learner, draws = Learner(table), np.random.default_rng(0)
     trials = [Trials(np.random.default_rng((1, i)), ingresses=ingresses) for i in range(ingresses)]
     count, waiting = 0, []
     for number in range(requests):

@@ -1,8 +1,10 @@
 """How fast a request wishes its answer to be."""
 
+import pytest
 from routing_world import report
 from test_policy import route
 
+from router import policy
 from router.load import Prospect
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
@@ -12,16 +14,16 @@ from schemas import RouterConfig, RoutingTable
 BUSY = (report("draft", running=8, waiting=30, free_slots=0, outstanding_tokens=2000),)
 
 
-def test_a_method_that_keeps_the_objective_is_taken_and_named(table: RoutingTable) -> None:
+def test_a_method_that_keeps_the_objective_is_taken_and_named(
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # On the first cluster draft takes 0.38 s, n-gram 0.57 s and naive 0.62 s.
-    close = RouterConfig(conversation_margin=1.0)
-    stays = route(table, 0, conversation_method="ngram", config=close)
+    monkeypatch.setattr(policy, "CONVERSATION_MARGIN", 1.0)
+    stays = route(table, 0, conversation_method="ngram")
     assert stays.reason == "conversation"
     forecasts = Prospect(table, Features(50, 100, 0.0, cluster=0)).under(ReplicaLoads((), table))
     between = (forecasts["draft"].per_token + forecasts["ngram"].per_token) / 2
-    moves = route(
-        table, 0, conversation_method="ngram", config=close, slo=Slo(token_seconds=between)
-    )
+    moves = route(table, 0, conversation_method="ngram", slo=Slo(token_seconds=between))
     assert (moves.method, moves.reason) == ("draft", "slo")
 
 
@@ -49,7 +51,7 @@ def test_nothing_is_tried_out_with_an_objective(table: RoutingTable) -> None:
         route(table, 0, config=bold, seed=i, explore=True, slo=Slo(first_seconds=60.0))
         for i in range(30)
     ]
-    assert {(d.reason, d.propensity) for d in made} == {("favourite", 1.0)}
+    assert {(d.reason, d.propensity) for d in made} == {("preferred", 1.0)}
 
 
 def test_the_parts_of_a_forecast_are_its_seconds(table: RoutingTable) -> None:

@@ -13,7 +13,7 @@ from ops.common import decoding
 from ops.common.decoding import POLLING_SECONDS, decode, engines_of
 from ops.common.settings import Setup
 from ops.main import app
-from schemas import EngineConfig, SamplingParams, VllmConfig
+from schemas import EngineConfig, SamplingParams
 from workers.bundle import load_bundle
 from workers.methods import get_method
 
@@ -25,7 +25,7 @@ ENGINE = EngineConfig(
     max_batch=4,
     max_context=512,
     kv_slots=4096,
-    vllm=VllmConfig(enforce_eager=True),
+    vllm={"enforce_eager": True},
 )
 
 

@@ -11,7 +11,7 @@ import ray
 from conftest_bundle import DEMO
 from ray import serve
 from running_service import HTTP, START_SECONDS, deployed, until
-from served import service_config
+from served import preferring, service_config
 
 from deployments.run import APPLICATION, start_local_ray, with_free_port
 from workers.bundle import load_bundle
@@ -25,7 +25,7 @@ LONG = GREEDY | {"ignore_eos": True, "messages": [{"role": "user", "content": "T
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """Serve without learning: the favourite stays twice as good as the other method.
+    """Serve with a favourite that stays the same, whatever is learned.
 
     Ray kills the process group of a dead replica. Without that, our engines' processes have to end
     by themselves, as they do where a raylet dies too.
@@ -41,7 +41,7 @@ def service(tmp_path_factory):
             "max_context": 2048,
             "vllm": {"enforce_eager": True},
         },
-        feedback={"flush_seconds": 1e6},
+        router={"weights": preferring(FAVOURITE, (FAVOURITE, PLAIN))},
         http={"port": 0},
     )
     with pytest.MonkeyPatch.context() as environment:
@@ -74,7 +74,7 @@ def text(response):
 
 def test_an_answer_and_the_method_that_gave_it(service):
     answer = service.chat(**GREEDY, max_tokens=48)
-    assert who(answer) == (FAVOURITE, "favourite")
+    assert who(answer) == (FAVOURITE, "preferred")
     said = answer.json()["usage"]["speculative"]
     assert said["method"] == FAVOURITE
     assert said["target_steps"] > 0
@@ -86,7 +86,7 @@ def test_an_answer_and_the_method_that_gave_it(service):
 def test_a_stream_says_the_same(service):
     whole = text(service.chat(**GREEDY, max_tokens=48))
     streamed = service.chat(**GREEDY, max_tokens=48, stream=True)
-    assert who(streamed) == (FAVOURITE, "favourite")
+    assert who(streamed) == (FAVOURITE, "preferred")
     *events, done = [line.removeprefix("data: ") for line in streamed.text.split("\n\n") if line]
     pieces = [json.loads(event)["choices"][0]["delta"].get("content", "") for event in events]
     assert done == "[DONE]"
@@ -121,7 +121,7 @@ def test_an_engine_that_dies_is_replaced_and_its_requests_go_elsewhere(service):
     assert who(answer) == (PLAIN, "failover")
     assert text(answer) == text_before
     assert who(service.chat(**GREEDY)) == (PLAIN, "failover")
-    until(lambda: who(service.chat(**GREEDY)) == (FAVOURITE, "favourite"), START_SECONDS)
+    until(lambda: who(service.chat(**GREEDY)) == (FAVOURITE, "preferred"), START_SECONDS)
     until(lambda: not any(process.is_running() for process in before.values()))
 
 

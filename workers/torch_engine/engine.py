@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PREFILL_CHUNK = 256
+"""Prompt tokens read between two steps of running requests."""
 CLOSE_SECONDS = 30.0
 """How long `close` waits for the step in progress."""
 
@@ -229,8 +231,14 @@ class Models:
     joint: int
 
 
-def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig) -> Models:
-    """Load everything that decodes, in the thread that will own it. Raises what loading raises."""
+def load_models(
+    methods: Sequence[MethodSpec], bundle: Bundle, config: EngineConfig, chunk: int | None = None
+) -> Models:
+    """Load everything that decodes, in the thread that will own it. Raises what loading raises.
+
+    chunk: prompt tokens that are read between two steps  [default: PREFILL_CHUNK].
+    """
+    chunk = chunk or PREFILL_CHUNK
     device = _device(config.device)
     named = precision.chosen(config.dtype, bundle, device)
     dtype = torch.bfloat16 if named == "bfloat16" else torch.float32
@@ -249,7 +257,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
     target = Target(model, model.make_pool(pool_rows, capacity))
     materials = Materials(
         *(bundle, device, dtype, pool_rows, capacity, model.vocab, target.model),
-        *(config.prefill_chunk, DrafterGuard(model.vocab), target.costs),
+        *(chunk, DrafterGuard(model.vocab), target.costs),
         datastore=open_datastore(config.datastore, bundle),
     )
     built = {spec.name: Method(spec, materials) for spec in methods}
@@ -257,8 +265,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
         if target.costs.wanted:
             target.measure_costs()
             rehearse(target, built.values(), materials, rows)
-        joint = config.joint_prompt_tokens
-        joint = joint or target.joint_rows(min(config.prefill_chunk, capacity))
+        joint = target.joint_rows(min(chunk, capacity))
     scheduler = Scheduler(
         target,
         built,
@@ -268,7 +275,7 @@ def load_models(methods: Sequence[MethodSpec], bundle: Bundle, config: EngineCon
             rows=rows,
             capacity=capacity,
             max_waiting=config.max_waiting,
-            chunk=config.prefill_chunk,
+            chunk=chunk,
             joint=joint,
             prefix_cache=config.prefix_cache,
         ),

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 from schemas import EngineConfig, MethodSpec
 
-FIELD = "engine.vllm.lora_adapters"
+FIELD = "engine.lora_adapters"
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 SHARED_LAYERS = {"embed_tokens", "lm_head"}
@@ -39,7 +39,7 @@ def lora_arguments(adapters: Mapping[str, Path]) -> dict[str, Any]:
 def check_adapters(engine: EngineConfig, specs: Sequence[MethodSpec]) -> None:
     """Raise ValueError for an adapter that cannot be read or has a method's name, and for methods
     and servers that take none."""
-    adapters = engine.vllm.lora_adapters
+    adapters = engine.lora_adapters
     if not adapters:
         return
     if engine.openai is not None:

@@ -13,7 +13,10 @@ from workers.vllm_engine import shared
 from workers.vllm_engine.adapter_files import lora_arguments
 from workers.vllm_engine.speculation import speculative_config
 from workers.vllm_engine.tokenizer_folder import tokenizer_folder
+from workers.vllm_engine.versions import check_arguments
 
+CPU_CHUNK = 256
+"""Prompt tokens of a step on CPUs, besides every sequence's longest draft."""
 CPU_BLOCK = 128
 """Tokens of a KV block: vLLM's default on CPUs."""
 CPU_KV_HEADROOM = 2
@@ -25,7 +28,7 @@ def engine_arguments(
 ) -> dict[str, Any]:
     """Return fields of AsyncEngineArgs. Raises ValueError and BundleError for what cannot be
     loaded."""
-    vllm = config.vllm
+    check_arguments(config.vllm)
     if config.dtype in ("int8", "q4"):
         raise ValueError(
             f"engine.dtype: {config.dtype} is our own engine's; set engine.vllm.quantization"
@@ -38,13 +41,6 @@ def engine_arguments(
         "max_model_len": config.max_context,
         "max_num_seqs": config.max_batch,
         "enable_prefix_caching": config.prefix_cache,
-        "enable_chunked_prefill": vllm.enable_chunked_prefill,
-        "enforce_eager": vllm.enforce_eager,
-        "tensor_parallel_size": vllm.tensor_parallel_size,
-        "distributed_executor_backend": vllm.distributed_executor_backend,
-        "quantization": vllm.quantization,
-        "kv_cache_dtype": vllm.kv_cache_dtype,
-        "trust_remote_code": vllm.trust_remote_code,
         "use_tqdm_on_load": False,
         # Sampling parameters come from the request, not from the checkpoint.
         "generation_config": "vllm",
@@ -59,9 +55,11 @@ def engine_arguments(
         }
     if arguments["speculative_config"] is not None:
         arguments["per_request_spec_decode_metrics"] = "detailed"
-    arguments["max_num_batched_tokens"] = _step_tokens(config, arguments["speculative_config"])
-    arguments |= lora_arguments(vllm.lora_adapters)
-    return arguments | _kv_cache(bundle, config, dtype)
+    arguments |= lora_arguments(config.lora_adapters)
+    if not _on_gpu(config):
+        arguments |= _kv_cache(bundle, config, dtype)
+        arguments |= _step_tokens(config, arguments["speculative_config"])
+    return arguments | config.vllm
 
 
 def _on_gpu(config: EngineConfig) -> bool:
@@ -75,25 +73,20 @@ def _dtype(config: EngineConfig) -> str:
     return "bfloat16" if _on_gpu(config) else cpu_dtype()
 
 
-def _step_tokens(config: EngineConfig, speculative: Mapping[str, Any] | None) -> int | None:
-    """Return the most tokens of a step; None for vLLM's choice.
+def _step_tokens(config: EngineConfig, speculative: Mapping[str, Any] | None) -> dict[str, int]:
+    """Return the most tokens of a step on CPUs; nothing where prompts are not read in chunks.
 
-    vLLM's choice for CPUs is thousands. A CPU reads them for seconds, in which no running request
-    gets a token, and vLLM's warm-up reads as many for each model.
+    vLLM's choice is thousands. A CPU reads them for seconds, in which no running request gets a
+    token, and vLLM's warm-up reads as many for each model.
     """
-    most = config.vllm.max_num_batched_tokens
-    if most is not None or _on_gpu(config) or not config.vllm.enable_chunked_prefill:
-        return most
+    if not config.vllm.get("enable_chunked_prefill", True):
+        return {}
     drafted = 0 if speculative is None else speculative["num_speculative_tokens"]
-    return config.prefill_chunk + config.max_batch * (1 + int(drafted))
+    return {"max_num_batched_tokens": CPU_CHUNK + config.max_batch * (1 + int(drafted))}
 
 
 def _kv_cache(bundle: Bundle, config: EngineConfig, dtype: str) -> dict[str, Any]:
-    """Return the KV cache's size: a share of a GPU's memory; on CPUs, which replicas share, as
-    many slots as configured."""
-    if _on_gpu(config):
-        share = config.vllm.gpu_memory_utilization
-        return {} if share is None else {"gpu_memory_utilization": share}
+    """Return the KV cache's size on CPUs, which replicas share: as many slots as configured."""
     blocks = -(-config.kv_slots // CPU_BLOCK)
     size = 4 if dtype == "float32" else 2
     bytes_per_slot = _kv_elements(bundle) * size * CPU_KV_HEADROOM

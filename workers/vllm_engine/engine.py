@@ -81,7 +81,7 @@ class VllmEngine:
             self._cached.listen()
         self._loop = _running_loop()
         self._heads = ExchangedHeads(methods, bundle, self._load_head, config.max_batch, replica)
-        self._adapters = Adapters(config.vllm.lora_adapters, llm.add_lora)
+        self._adapters = Adapters(config.lora_adapters, llm.add_lora)
         self._vocab = llm.model_config.get_vocab_size()
         self._llm: AsyncLLM | None = llm
         self._failures: dict[str, int] = {}

@@ -1,7 +1,9 @@
 """The installed vLLM, and what methods need of it."""
 
+import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +34,60 @@ MTP_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modu
 
 MTP_IMPLIED = ("longcat_flash", "mimo_v2")
 """Beginnings of model types with such a layer and no such field."""
+
+
+OURS: Mapping[str, str] = {
+    **dict.fromkeys(("model", "tokenizer"), "set bundle"),
+    "dtype": "set engine.dtype",
+    "max_model_len": "set engine.max_context",
+    "max_num_seqs": "set engine.max_batch",
+    "enable_prefix_caching": "set engine.prefix_cache",
+    **dict.fromkeys(
+        ("enable_lora", "max_loras", "max_lora_rank", "lora_target_modules"),
+        "set engine.lora_adapters",
+    ),
+    "speculative_config": "choose methods",
+    **dict.fromkeys(
+        (
+            *("additional_config", "async_scheduling", "generation_config", "kv_events_config"),
+            *("per_request_spec_decode_metrics", "scheduler_cls", "structured_outputs_config"),
+            *("use_tqdm_on_load", "worker_cls"),
+        ),
+        "leave it out",
+    ),
+}
+"""Fields of AsyncEngineArgs that the engine itself sets, and what to do instead."""
+
+
+def check_arguments(given: Collection[str]) -> None:
+    """Raise ValueError for names in engine.vllm that the engine itself sets, and for those that
+    the installed vLLM does not have."""
+    for name in sorted(given):
+        if name in OURS:
+            raise ValueError(f"engine.vllm.{name}: our engine sets it: {OURS[name]}")
+    known = _argument_names() if given else frozenset()
+    for name in sorted(set(given) - known) if known else ():
+        raise ValueError(
+            f"engine.vllm.{name}: vLLM {installed()} has no such engine argument. It has: "
+            f"{', '.join(sorted(known - OURS.keys()))}"
+        )
+
+
+@cache
+def _argument_names() -> frozenset[str]:
+    """Return the fields of AsyncEngineArgs, none without vLLM. They are read from its source, since
+    importing it takes seconds."""
+    package = find_spec("vllm")
+    if package is None or not package.submodule_search_locations:
+        return frozenset()
+    source = Path(package.submodule_search_locations[0], "engine", "arg_utils.py").read_text()
+    return frozenset(
+        field.target.id
+        for kind in ast.parse(source).body
+        if isinstance(kind, ast.ClassDef) and kind.name in ("EngineArgs", "AsyncEngineArgs")
+        for field in kind.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    )
 
 
 def installed() -> str | None:

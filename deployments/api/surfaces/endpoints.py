@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from deployments.api.answering import Answering, caller_of, headers_of
 from deployments.api.event_stream import Begun, streamed
 from deployments.api.input import Input
+from deployments.api.openapi import ANSWERED, describe
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import data
 from deployments.api.request_bodies import ChatRequest
@@ -45,9 +46,15 @@ class Surfaces:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the endpoints to an application."""
-        app.add_api_route("/v1/responses", self.responses, methods=["POST"])
-        app.add_api_route("/v1/messages", self.messages, methods=["POST"])
-        app.add_api_route("/v1/messages/count_tokens", self.count_tokens, methods=["POST"])
+        responses = describe("Answer as OpenAI's Responses do", ResponsesRequest, ANSWERED)
+        messages = describe("Answer as Anthropic's Messages do", MessagesRequest, ANSWERED)
+        counted = describe("Count a prompt's tokens without answering it", CountRequest)
+        for path, answer, described in (
+            ("/v1/responses", self.responses, responses),
+            ("/v1/messages", self.messages, messages),
+            ("/v1/messages/count_tokens", self.count_tokens, counted),
+        ):
+            app.add_api_route(path, answer, methods=["POST"], openapi_extra=described)
 
     async def responses(self, request: Request) -> Response:
         return await self._answer(await self._read(ResponsesRequest, request), request)

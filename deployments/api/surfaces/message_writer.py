@@ -1,10 +1,9 @@
 """Answers as Messages: the object, and its events in Anthropic's order."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deployments.api.response_bodies import Usage
 from deployments.api.surfaces.surface import Event, Writer
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ANTHROPIC, ApiError
@@ -66,16 +65,16 @@ class MessageWriter(Writer):
             case CallBroken():
                 return self._closed()
 
-    def end(self, finish: str, usage: Usage) -> list[Event]:
+    def end(self, finish: str, usage: Mapping[str, Any]) -> list[Event]:
         events = self._closed()
         reason = _REASONS[finish]
         if self._stop is not None and reason == "end_turn":
             reason = "stop_sequence"
             self._message["stop_sequence"] = self._stop
         self._message["stop_reason"] = reason
-        cached = usage.prompt_tokens_details.cached_tokens
-        counts = _usage(usage.prompt_tokens, cached, usage.completion_tokens)
-        counts["speculative"] = usage.speculative.model_dump()
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        counts = _usage(usage["prompt_tokens"], cached, usage["completion_tokens"])
+        counts["speculative"] = usage["speculative"]
         self._message["usage"] = counts
         delta = {name: self._message[name] for name in ("stop_reason", "stop_sequence")}
         return [

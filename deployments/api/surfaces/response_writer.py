@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deployments.api.response_bodies import Usage
 from deployments.api.surfaces.surface import Event, Writer
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ApiError
@@ -51,7 +50,7 @@ class ResponseWriter(Writer):
             case CallBroken():
                 return self._closed("incomplete")
 
-    def end(self, finish: str, usage: Usage) -> list[Event]:
+    def end(self, finish: str, usage: Mapping[str, Any]) -> list[Event]:
         cut = finish == "length"
         events = [] if self._output else self._said("message", "")
         events += self._closed("incomplete" if cut else "completed")
@@ -128,7 +127,7 @@ class ResponseWriter(Writer):
         shown = {**item, "content": []} if item["type"] in _PARTS else dict(item)
         return self._event("response.output_item.added", output_index=self._index, item=shown)
 
-    def _ended(self, status: str, usage: Usage | None) -> Event:
+    def _ended(self, status: str, usage: Mapping[str, Any] | None) -> Event:
         self._response["status"] = status
         self._response["usage"] = None if usage is None else _usage(usage)
         return self._whole(f"response.{status}")
@@ -149,13 +148,13 @@ class ResponseWriter(Writer):
         return name, event
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
-    cached = usage.prompt_tokens_details.cached_tokens
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
     return {
-        "input_tokens": usage.prompt_tokens,
+        "input_tokens": usage["prompt_tokens"],
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
-        "output_tokens": usage.completion_tokens,
+        "output_tokens": usage["completion_tokens"],
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.total_tokens,
-        "speculative": usage.speculative.model_dump(),
+        "total_tokens": usage["total_tokens"],
+        "speculative": usage["speculative"],
     }

@@ -5,15 +5,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from pydantic import GetJsonSchemaHandler, PrivateAttr, ValidationInfo, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import PrivateAttr, ValidationInfo, model_validator
 
 from deployments.api.event_stream import COMMENT
 from deployments.api.input import Input, validated
 from deployments.api.known_fields import refuse_others
 from deployments.api.request_bodies import ChatRequest
-from deployments.api.response_bodies import Usage
 from deployments.api.tools.pieces import Piece
 from deployments.errors import ApiError
 from schemas import DecodeChunk
@@ -70,16 +67,6 @@ class SurfaceBody(Passed, ABC):
         known = {*cls.without_effect, *cls.only} - cls.model_fields.keys()
         return {name: given for name, given in value.items() if name not in known}
 
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        known: dict[str, Any] = {name: {} for name in cls.without_effect}
-        known |= {name: {"enum": [*values, None]} for name, values in cls.only.items()}
-        schema["properties"] = known | schema["properties"]
-        return schema
-
     @abstractmethod
     def chat_body(self) -> dict[str, Any]:
         """Return the fields of the chat request that are not its own names here."""
@@ -133,7 +120,7 @@ class Writer(ABC):
         """Return a piece's events."""
 
     @abstractmethod
-    def end(self, finish: str, usage: Usage) -> list[Event]:
+    def end(self, finish: str, usage: Mapping[str, Any]) -> list[Event]:
         """Return the events after the last piece. finish: as in a chat."""
 
     @abstractmethod

@@ -15,12 +15,12 @@ from ops.bench.stats import Run, stages_of
 from ops.common.boundary import InputError
 from ops.common.decoding import DecodeFailedError, EncodedPrompt
 from ops.common.settings import Setup
-from schemas import DecodeRequest, EngineConfig, SamplingParams
+from schemas import DecodeRequest, SamplingParams
 from workers.bundle import Bundle
 from workers.drafting.lookup.past import PastAnswers
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
-from workers.torch_engine.engine import Models, load_models
+from workers.torch_engine.engine import PREFILL_CHUNK, Models, load_models
 from workers.torch_engine.scheduler import Limits, Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
@@ -80,7 +80,7 @@ async def in_lockstep(
     )
     torch.set_num_threads(engine.threads)
     models = load_models(setup.methods, bundle, engine)
-    lanes = [_Lane(name, models, bundle, engine, batch) for name in setup.names]
+    lanes = [_Lane(name, models, bundle, batch) for name in setup.names]
     short = asked.sampling.model_copy(update={"max_tokens": WARM_UP_TOKENS})
     for lane in lanes:
         lane.ask(encoded[:1], replace(asked, sampling=short))
@@ -105,9 +105,7 @@ class _Lane:
     """One method's batch over the models that all share. Its clock, `seconds`, stands still while
     others decode."""
 
-    def __init__(
-        self, method: str, models: Models, bundle: Bundle, engine: EngineConfig, batch: int
-    ) -> None:
+    def __init__(self, method: str, models: Models, bundle: Bundle, batch: int) -> None:
         self.method, self.seconds = method, 0.0
         self._tokenizer = bundle.backend_tokenizer()
         self._eos = end_tokens(bundle)
@@ -125,7 +123,7 @@ class _Lane:
                 rows=batch,
                 capacity=models.capacity,
                 max_waiting=batch,
-                chunk=engine.prefill_chunk,
+                chunk=PREFILL_CHUNK,
                 joint=models.joint,
                 prefix_cache=False,
             ),

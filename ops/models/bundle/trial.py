@@ -95,7 +95,6 @@ async def _decode(bundle: Bundle, token: int) -> str | None:
         max_batch=1,
         kv_slots=CONTEXT,
         max_context=CONTEXT,
-        joint_prompt_tokens=1,
     )
     engine = load_engine(["naive"], bundle, config)
     try:

@@ -5,7 +5,6 @@ from asking import HELLO, posted
 from service_here import ingress_here
 
 from deployments.api.prompt_reader import PromptReader
-from schemas import VllmConfig
 
 COMPLETION = {"prompt": "hello", "max_tokens": 8}
 ASKED = {
@@ -19,9 +18,10 @@ ASKED = {
 @pytest.fixture
 async def adapted(config, engine, encoder, tiny_bundle, tmp_path):
     """An ingress that serves two adapters, and the requests that reach its methods."""
-    vllm = VllmConfig(lora_adapters={"law": tmp_path, "code-2.1": tmp_path})
+    adapters = {"law": tmp_path, "code-2.1": tmp_path}
     methods = [method.name for method in config.methods]
-    reader = PromptReader(tiny_bundle, methods, config.engine.model_copy(update={"vllm": vllm}))
+    served = config.engine.model_copy(update={"lora_adapters": adapters})
+    reader = PromptReader(tiny_bundle, methods, served)
     made = await ingress_here(config, engine, encoder, reader)
     made.called = []
 

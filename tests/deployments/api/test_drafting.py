@@ -2,12 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from deployments.api.drafted_runs import DraftedRuns
-from deployments.api.introspection import Plane
-from deployments.artifacts import embedding
 from schemas import DecodeChunk
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello there"}]}
@@ -68,40 +65,6 @@ async def test_the_stream_says_which_text_was_drafted(ingress, method):
 async def test_it_says_so_only_where_it_is_asked_to(ingress):
     events = await streamed(ingress, "tiny")
     assert not any("drafted" in choice for event in events for choice in event["choices"])
-
-
-def test_a_plane_keeps_what_lies_in_a_plane():
-    rng = np.random.default_rng(0)
-    flat = rng.normal(size=(10, 2)) @ rng.normal(size=(2, 384)) + 5.0
-    plane = Plane(flat)
-    assert plane.explained == pytest.approx(1.0)
-    distances = np.linalg.norm(flat[:, None] - flat, axis=-1)
-    points = plane.points(flat)
-    assert np.linalg.norm(points[:, None] - points, axis=-1) == pytest.approx(distances)
-
-
-@pytest.mark.parametrize("k", [1, 2])
-def test_few_clusters_still_have_a_picture(k):
-    points = Plane(np.eye(k, 4)).points(np.eye(k, 4))
-    assert points.shape == (k, 2)
-    assert np.isfinite(points).all()
-
-
-async def test_the_table_and_a_decision_are_on_one_plane(ingress, encoder):
-    table = (await ingress.http.get("/v1/routing")).json()
-    points = np.asarray(table["projection"]["points"])
-    assert points.shape == (2, 2)
-    assert points.mean(axis=0) == pytest.approx([0.0, 0.0], abs=1e-9)
-    assert 0.0 < table["projection"]["explained"] <= 1.0
-    speeds = table["evidence"][0]["tokens_per_s"]
-    assert set(speeds) == set(table["methods"])
-    assert all(speed > 0 for speed in speeds.values())
-
-    asked = {"prompt": "reverse a list"}
-    explained = (await ingress.http.post("/v1/routing/explain", json=asked)).json()
-    vector = embedding(encoder)("reverse a list")
-    expected = Plane(ingress.link.table.centroids).points(vector)[0]
-    assert explained["point"] == pytest.approx(expected.tolist())
 
 
 @pytest.mark.parametrize("name", ["style.css", "page.js"])

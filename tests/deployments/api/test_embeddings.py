@@ -122,4 +122,4 @@ async def test_more_texts_than_may_wait_are_refused_and_those_that_left_make_roo
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert (await embeddings.answer(one)).usage.prompt_tokens == 3
+    assert (await embeddings.answer(one))["usage"]["prompt_tokens"] == 3

@@ -11,6 +11,7 @@ from openai.types.chat import completion_create_params as chat_create_params
 
 from deployments.api.known_fields import ONLY, WITHOUT_EFFECT
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.api.structured import GUIDED
 from deployments.api.surfaces.messages import MessagesRequest
 from deployments.api.surfaces.responses import ResponsesRequest
 from deployments.api.surfaces.surface import Passed
@@ -32,7 +33,7 @@ def rows():
 
 
 def treatment(body, field):
-    if field in body.model_fields:
+    if field in body.model_fields or field in GUIDED:
         return "works"
     if field in WITHOUT_EFFECT:
         return "no effect"
@@ -44,7 +45,7 @@ def test_every_field_is_treated_as_the_table_says():
     assert list(table) == sorted(table)
     for field, (_, *said) in table.items():
         assert said == [treatment(body, field) for body in BODIES], field
-    known = {*WITHOUT_EFFECT, *ONLY}.union(*(body.model_fields for body in BODIES))
+    known = {*WITHOUT_EFFECT, *ONLY, *GUIDED}.union(*(body.model_fields for body in BODIES))
     assert known == table.keys()
 
 

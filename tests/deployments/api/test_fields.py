@@ -79,9 +79,10 @@ def test_names_in_a_header_are_bounded():
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
-        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "structured_outputs"),
         ({"guided_json": {}, "ignore_eos": True}, "ignore_eos"),
-        ({"guided_grammar": ""}, "guided_grammar"),
+        ({"guided_grammar": ""}, "structured_outputs.grammar"),
+        ({"guided_json": {}, "structured_outputs": {"regex": "a"}}, "structured_outputs"),
     ],
 )
 async def test_what_is_known_and_not_possible_is_refused(ingress, fields, param):

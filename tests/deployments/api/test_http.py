@@ -24,7 +24,7 @@ async def test_a_chat_answer(ingress):
     assert usage["speculative"]["routing_ms"] > 0
     assert usage["speculative"]["engine_first_token_ms"] > 0
     assert response.headers["x-specadapt-cluster"] in ("0", "1")
-    assert response.headers["x-specadapt-reason"] == "favourite"
+    assert response.headers["x-specadapt-reason"] == "preferred"
 
 
 async def test_streaming_says_the_same(ingress):

@@ -22,7 +22,7 @@ def predicted(text):
 
 async def test_a_right_prediction_is_copied(ingress):
     first, plain = await posted(ingress)
-    assert first.headers["x-specadapt-reason"] == "favourite"
+    assert first.headers["x-specadapt-reason"] == "preferred"
     waiting = ingress.link.waiting
     parts = [{"type": "text", "text": piece} for piece in (content(plain)[:9], content(plain)[9:])]
     for text in (content(plain), parts):
@@ -77,7 +77,7 @@ async def test_a_bad_prediction_is_named(ingress, given, param):
 
 async def test_an_empty_prediction_asks_for_nothing(ingress):
     response, _ = await posted(ingress, prediction=predicted(""))
-    assert response.headers["x-specadapt-reason"] == "favourite"
+    assert response.headers["x-specadapt-reason"] == "preferred"
 
 
 async def test_completions_have_no_prediction(ingress):

@@ -24,7 +24,7 @@ ASKED = {
 }
 PINGS = dict.fromkeys(ASKED, event_stream.COMMENT)
 PINGS[MESSAGES] = 'event: ping\ndata: {"type":"ping"}\n\n'
-TOLD = {"method": "draft_verify", "cluster": 0, "reason": "favourite"}
+TOLD = {"method": "draft_verify", "cluster": 0, "reason": "preferred"}
 
 
 class Service:

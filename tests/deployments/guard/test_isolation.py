@@ -147,17 +147,17 @@ async def test_no_tenant_learns_what_another_has_asked(ingress, client, suffix_e
     assert seen["two"][-1] < seen["one"][-1], "and so are its own tenant's answers"
 
 
-async def test_no_tenant_learns_of_another_ones_conversation(ingress, client):
+async def test_no_tenant_learns_of_another_ones_conversation(client, monkeypatch):
     """A reason says that a method goes on with a conversation: to its own tenant alone."""
-    ingress.answerer.config = ingress.config.router.model_copy(update={"conversation_margin": 1e9})
+    monkeypatch.setattr("router.policy.CONVERSATION_MARGIN", 1e9)
     said = [{"role": "user", "content": "Who answers this?"}]
     pinned = {"model": "tiny:naive", "messages": said, "temperature": 0, "max_tokens": 8}
     async with client() as http:
         answer = (await asked_by(http, "one", pinned)).json()["choices"][0]["message"]
         goes_on = [*said, answer, {"role": "user", "content": "And this?"}]
         for name, reason in (
-            ("other", "favourite"),
-            ("alone", "favourite"),
+            ("other", "preferred"),
+            ("alone", "preferred"),
             ("two", "conversation"),
         ):
             headers = {"authorization": f"Bearer {name}"}

@@ -17,7 +17,7 @@ from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
-from router import cluster
+from router import cluster, decaying_sums, drift
 from router.drift import REFERENCE_WINDOWS
 from router.table import save_table
 
@@ -51,10 +51,10 @@ class Prompts:
         return made
 
 
-@pytest.fixture
-def config(config):
-    router = config.router.model_copy(update={"drift_window": WINDOW, "half_life": 1e6})
-    return config.model_copy(update={"router": router})
+@pytest.fixture(autouse=True)
+def nothing_is_forgotten(monkeypatch):
+    monkeypatch.setattr(drift, "WINDOW", WINDOW)
+    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 1e6)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
+from router.decaying_sums import HALF_LIFE
 from router.learner import KEPT_OF_HEAD
 from schemas import TableUpdate
 
@@ -52,7 +53,7 @@ class TestFeedback:
         for ingress in ("x", "y"):
             reply = await actor.exchange([observation(ingress)], None, None, ingress)
             assert (reply.taken, reply.acknowledged) == (True, frozenset())
-        leaving = await actor.exchange([], None, None, "z", leaving=True)
+        leaving = await actor.exchange([], None, "z", leaving=True)
         assert leaving.acknowledged == frozenset()
         for ingress in ("x", "y"):
             again = await actor.exchange([observation("first")], None, None, ingress)
@@ -105,7 +106,7 @@ class TestFeedback:
                 assert not reply.acknowledged
         for batch in batches:
             reply = await actor.exchange(batch, ("", -1))
-        answers = sum(0.5 ** (i / config.router.half_life) for i in range(9 * 512))
+        answers = sum(0.5 ** (i / HALF_LIFE) for i in range(9 * 512))
         assert reply.acknowledged == {o.observation_id for o in batch}
         assert reply.table.version == 9
         assert reply.table.live.answers[0] == pytest.approx(answers)
@@ -113,10 +114,10 @@ class TestFeedback:
     async def test_ingresses_are_counted_while_they_call(self, config, monkeypatch):
         actor = Feedback(config)
         for ingress in ("a", "b", "a"):
-            reply = await actor.exchange([], ("", -1), None, ingress)
+            reply = await actor.exchange([], ("", -1), ingress)
         assert reply.ingresses == 2
         monkeypatch.setattr("deployments.learning.callers.CALLER_SECONDS", 0.0)
-        assert (await actor.exchange([], ("", -1), None, "b")).ingresses == 1
+        assert (await actor.exchange([], ("", -1), "b")).ingresses == 1
 
     async def test_what_was_acknowledged_survives_the_actors_death(self, config):
         before = await Feedback(config).exchange([observation(str(i)) for i in range(5)], ("", -1))
@@ -190,7 +191,7 @@ class TestLink:
     async def test_there_is_a_problem_until_the_number_of_ingresses_is_known(self, line, config):
         """So that several that start together do not each take what trials get in advance."""
         line.actor = Feedback(config)
-        await line.actor.exchange([], None, None, "another")
+        await line.actor.exchange([], None, "another")
         assert line.link.problem is not None
         await line.link.exchange()
         assert (line.link.problem, line.link.ingresses) == (None, 2)

@@ -6,6 +6,7 @@ import math
 import pytest
 from observations import observation
 
+from deployments.learning import history
 from deployments.learning.feedback import Feedback
 from deployments.learning.history import UnknownSnapshotError
 from deployments.learning.state_store import SupersededError
@@ -13,10 +14,10 @@ from deployments.learning.state_store import SupersededError
 COLD = ("", -1)
 
 
-def often(config, **settings):
+@pytest.fixture
+def often(monkeypatch):
     """Every batch of observations is due for a snapshot."""
-    feedback = config.feedback.model_copy(update={"snapshot_seconds": 1e-9, **settings})
-    return config.model_copy(update={"feedback": feedback})
+    monkeypatch.setattr(history, "SNAPSHOT_SECONDS", 1e-9)
 
 
 async def taught(actor, names):
@@ -26,8 +27,10 @@ async def taught(actor, names):
     return (await actor.exchange([], COLD)).table
 
 
-async def test_snapshots_are_kept_as_time_goes_by_and_the_oldest_go(config):
-    actor = Feedback(often(config, snapshots_kept=3))
+@pytest.mark.usefixtures("often")
+async def test_snapshots_are_kept_as_time_goes_by_and_the_oldest_go(config, monkeypatch):
+    monkeypatch.setattr(history, "KEPT", 3)
+    actor = Feedback(config)
     await taught(actor, "abcde")
     kept = await actor.history()
     assert [s.number for s in kept] == [5, 4, 3]
@@ -45,8 +48,9 @@ async def test_none_are_kept_before_it_is_time(config):
         await actor.roll_back()
 
 
+@pytest.mark.usefixtures("often")
 async def test_going_back_and_forth_again(config):
-    actor = Feedback(often(config))
+    actor = Feedback(config)
     early = await taught(actor, "ab")
     late = await taught(actor, "cdef")
     wanted = (await actor.history())[-2]
@@ -77,8 +81,9 @@ async def test_a_superseded_actor_changes_nothing(config):
     assert (await new.exchange([], COLD)).table.live.steps.sum() > 0.0
 
 
+@pytest.mark.usefixtures("often")
 async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
-    actor = Feedback(often(config))
+    actor = Feedback(config)
     await taught(actor, "abc")
     [file] = tmp_path.rglob("snapshot-00000002.json")
     file.write_text("{")
@@ -98,7 +103,7 @@ async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
     ],
 )
 async def test_a_snapshot_that_holds_no_state_keeps_nobody_from_starting(config, tmp_path, spoilt):
-    actor = Feedback(often(config))
+    actor = Feedback(config)
     known = await taught(actor, "ab")
     [file] = tmp_path.rglob("snapshot-00000002.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | spoilt))
@@ -108,9 +113,10 @@ async def test_a_snapshot_that_holds_no_state_keeps_nobody_from_starting(config,
     assert table.live.steps.sum() == pytest.approx(known.live.steps.sum())
 
 
+@pytest.mark.usefixtures("often")
 async def test_where_the_state_is_unreadable_the_last_snapshot_is_gone_on_with(config, tmp_path):
     weeks_ago = await taught(Feedback(config), "ab")
-    actor = Feedback(often(config))
+    actor = Feedback(config)
     known = await taught(actor, "cdef")
     [*_, newest] = sorted(tmp_path.rglob("state-*.json"))
     newest.write_text("{")
@@ -122,8 +128,9 @@ async def test_where_the_state_is_unreadable_the_last_snapshot_is_gone_on_with(c
     assert repeated.live.steps.tolist() == table.live.steps.tolist(), "counted answers stay counted"
 
 
+@pytest.mark.usefixtures("often")
 async def test_a_state_is_gone_on_with_before_any_snapshot_of_it(config):
-    actor = Feedback(often(config))
+    actor = Feedback(config)
     await taught(actor, "abc")
     await actor.reset()
     assert (await Feedback(config).exchange([], COLD)).table.live.steps.sum() == 0.0

@@ -74,8 +74,7 @@ class Replica(MethodReplica):
 
     def __init__(self, name, boards):
         self._name, self._boards, self._warm = name, boards, False
-        feedback = SimpleNamespace(load_report_seconds=0.25)
-        self._config = SimpleNamespace(engine=SimpleNamespace(openai=None), feedback=feedback)
+        self._config = SimpleNamespace(engine=SimpleNamespace(openai=None))
         self._metrics = SimpleNamespace(reported=lambda _: None)
 
     def __del__(self):

@@ -63,8 +63,8 @@ def test_tensor_parallelism_has_a_placement_group(vllm_config):
     # The group has the GPUs; the replica's own would come on top of them.
     assert made.ray_actor_options["num_gpus"] == 0
     engine = engine_of(config, "vllm_ngram")
-    assert engine.vllm.distributed_executor_backend == "ray"
-    assert engine.vllm.gpu_memory_utilization == 0.9
+    assert engine.vllm["distributed_executor_backend"] == "ray"
+    assert engine.vllm["gpu_memory_utilization"] == 0.9
 
 
 def test_a_shared_engine_has_one_placement_group(vllm_config):
@@ -80,13 +80,12 @@ def test_a_shared_engine_has_one_placement_group(vllm_config):
 def test_the_engine_takes_the_memory_of_its_share(vllm_config, gpus, share):
     config = placed(vllm_config, num_gpus=gpus)
     engine = engine_of(config, "vllm_naive")
-    assert engine.vllm.gpu_memory_utilization == share
-    assert engine.vllm.distributed_executor_backend is None
+    assert engine.vllm == ({"gpu_memory_utilization": share} if share else {})
 
 
 def test_a_share_that_is_configured_stays(vllm_config):
     config = placed(vllm_config, vllm={"gpu_memory_utilization": 0.3}, num_gpus=1)
-    assert engine_of(config, "vllm_naive").vllm.gpu_memory_utilization == 0.3
+    assert engine_of(config, "vllm_naive").vllm == {"gpu_memory_utilization": 0.3}
 
 
 def test_other_engines_know_nothing_of_it(config):
@@ -118,6 +117,19 @@ def test_vllms_processes_find_their_environment(vllm_config):
 def test_resources_that_do_not_fit_are_named(vllm_config, resources, vllm, said):
     with pytest.raises(ConfigError, match=f"^vllm_naive.{said}"):
         build(placed(vllm_config, vllm=vllm, **resources))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("tensor_parallel_size", "2", "expected a number of GPUs, got '2'"),
+        ("max_model_len", 100, "our engine sets it: set engine.max_context"),
+        ("quantisation", "fp8", r"vLLM .* has no such engine argument\. It has: .*quantization"),
+    ],
+)
+def test_arguments_of_vllm_that_cannot_be_taken_are_named(vllm_config, field, value, said):
+    with pytest.raises(ConfigError, match=rf"^engine\.vllm\.{field}: {said}"):
+        build(placed(vllm_config, vllm={field: value}))
 
 
 TORCH_ON_CUDA = {"device": "cuda"}

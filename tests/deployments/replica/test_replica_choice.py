@@ -155,7 +155,7 @@ async def test_a_request_waits_for_another_replica_than_the_one_that_failed_it(w
     world.report("bad", 0)
     world.report("full", 700)
     assert await world.send("x") == "bad"
-    world.in_flight.failed("x", 5.0)
+    world.in_flight.failed("x")
     again = asyncio.create_task(world.send("x"))
     await asyncio.sleep(0.1)
     assert not again.done()
@@ -171,7 +171,7 @@ async def test_a_replica_that_pauses_takes_nothing_while_the_others_are_full(wor
     world.report("full", 700)
     for name in ("p", "q"):
         assert await world.send(name) == "bad"
-        world.in_flight.failed(name, 60.0)
+        world.in_flight.failed(name)
     waiting = [asyncio.create_task(world.send(name)) for name in ("q", "x", "y")]
     await asyncio.sleep(0.1)
     assert not any(task.done() for task in waiting)

@@ -47,14 +47,13 @@ def context(work: list[float], requests: list[float], queued: float = 0.0) -> Au
     ],
 )
 def test_replicas_follow_the_work(work, requests, queued, wanted):
-    decided, state = FollowWork(2.0, 0)(context(work, requests, queued))
+    decided, state = FollowWork(2.0)(context(work, requests, queued))
     assert (decided, state) == (wanted, {})
-    assert FollowWork(2.0, 1)(context(work, requests, queued))[0] == wanted + bool(work)
 
 
 def test_ray_is_given_it_with_its_settings():
-    made = autoscaling(RESOURCES.model_copy(update={"spare_replicas": 1}))
+    made = autoscaling(RESOURCES)
     policy = made.policy.get_policy()
     built = policy(**made.policy.policy_kwargs) if isinstance(policy, type) else policy
-    assert built(context([1.9, 0.0], [8, 0]))[0] == 2
+    assert built(context([1.9, 0.0], [8, 0]))[0] == 1
     assert (made.min_replicas, made.max_replicas) == (1, 4)

@@ -110,7 +110,7 @@ class Simulated:
     dying: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.state = Known(Adaptation(self.table, CONFIG), self.slower)
+        self.state = Known(Adaptation(self.table), self.slower)
         self._draws = np.random.default_rng(0)
         self._cluster, self._accepted = 0, 1.0
         streams = dict.fromkeys(self.table.methods, self._stream)

@@ -17,7 +17,7 @@ ORDER = ["draft_verify", "ngram", "naive"]
 async def test_the_favourite_answers_and_is_observed(ingress):
     answer = await answered(ingress, prompt())
     chunks = await spoken(answer)
-    assert (answer.method, answer.reason) == ("draft_verify", "favourite")
+    assert (answer.method, answer.reason) == ("draft_verify", "preferred")
     assert chunks[-1].finish_reason == "length"
     assert sum(len(chunk.token_ids) for chunk in chunks) == 12
     assert answer.stats.output_tokens == 12
@@ -178,7 +178,7 @@ async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):
     good, ingress.answerer._embed = ingress.answerer._embed, fails
     assert (await ingress.answerer.route(prompt()))[0].reason == "degraded"
     ingress.answerer._embed = good
-    assert (await ingress.answerer.route(prompt()))[0].reason == "favourite"
+    assert (await ingress.answerer.route(prompt()))[0].reason == "preferred"
 
 
 async def test_the_prompts_vector_goes_with_one_observation(ingress, encoder):

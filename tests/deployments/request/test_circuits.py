@@ -4,31 +4,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployments.request import circuits
 from deployments.request.circuits import PARTS, Circuit, admits, circuit_state, ended, sent
-from schemas import CircuitConfig
 
-CONFIG = CircuitConfig(
-    consecutive_failures=3,
-    failure_share=0.5,
-    window_seconds=10.0,
-    window_answers=6,
-    pause_seconds=5.0,
-)
+
+@pytest.fixture(autouse=True, scope="module")
+def fewer_answers():
+    """Let three failures in a row, or half of six answers, open a circuit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(circuits, "CONSECUTIVE_FAILURES", 3)
+        patch.setattr(circuits, "WINDOW_ANSWERS", 6)
+        patch.setattr(circuits, "WINDOW_SECONDS", 10.0)
+        yield
 
 
 def answered(circuit: Circuit, *answers: bool | None, at: float = 0.0) -> Circuit:
     """After answers one by one, each sent and ended at `at`: True is a failure."""
     for failed in answers:
-        circuit = ended(sent(circuit, at, CONFIG), at, failed, at, CONFIG)
+        circuit = ended(sent(circuit, at), at, failed, at)
     return circuit
 
 
 def test_failures_in_a_row_open_it_and_nothing_is_sent() -> None:
     closed = answered(Circuit(), True, True)
-    assert circuit_state(closed, 0.0, CONFIG) == "closed"
+    assert circuit_state(closed, 0.0) == "closed"
     broken = answered(closed, True)
-    assert circuit_state(broken, 4.9, CONFIG) == "open"
-    assert not admits(broken, 4.9, CONFIG)
+    assert circuit_state(broken, 4.9) == "open"
+    assert not admits(broken, 4.9)
 
 
 def test_an_answer_in_between_breaks_the_row() -> None:
@@ -62,42 +64,42 @@ def test_many_answers_take_no_more_room_than_few() -> None:
 
 
 def test_a_row_of_failures_spans_parts_of_the_window() -> None:
-    apart = CONFIG.window_seconds / PARTS
+    apart = circuits.WINDOW_SECONDS / PARTS
     circuit = answered(Circuit(), *[False] * 20, True, True)
     assert answered(circuit, True, at=2 * apart).opened == 2 * apart
     assert answered(answered(circuit, False, at=apart), True, at=2 * apart).opened is None
-    assert answered(circuit, True, at=CONFIG.window_seconds).opened is None
+    assert answered(circuit, True, at=circuits.WINDOW_SECONDS).opened is None
 
 
 def test_after_the_pause_one_request_is_tried() -> None:
     broken = answered(Circuit(), True, True, True)
-    assert circuit_state(broken, 5.0, CONFIG) == "half_open"
-    assert admits(broken, 5.0, CONFIG)
-    trying = sent(broken, 5.0, CONFIG)
-    assert not admits(trying, 5.1, CONFIG)
-    assert not admits(trying, 500.0, CONFIG)
+    assert circuit_state(broken, 5.0) == "half_open"
+    assert admits(broken, 5.0)
+    trying = sent(broken, 5.0)
+    assert not admits(trying, 5.1)
+    assert not admits(trying, 500.0)
 
 
 def test_the_trial_decides() -> None:
-    trying = sent(answered(Circuit(), True, True, True), 5.0, CONFIG)
-    assert ended(trying, 5.0, False, 6.0, CONFIG) == Circuit()
-    again = ended(trying, 5.0, True, 6.0, CONFIG)
-    assert circuit_state(again, 10.9, CONFIG) == "open"
-    assert circuit_state(again, 11.0, CONFIG) == "half_open"
+    trying = sent(answered(Circuit(), True, True, True), 5.0)
+    assert ended(trying, 5.0, False, 6.0) == Circuit()
+    again = ended(trying, 5.0, True, 6.0)
+    assert circuit_state(again, 10.9) == "open"
+    assert circuit_state(again, 11.0) == "half_open"
 
 
 def test_a_trial_without_a_verdict_is_given_to_the_next_request() -> None:
-    trying = sent(answered(Circuit(), True, True, True), 5.0, CONFIG)
-    left = ended(trying, 5.0, None, 6.0, CONFIG)
-    assert admits(left, 6.0, CONFIG)
+    trying = sent(answered(Circuit(), True, True, True), 5.0)
+    left = ended(trying, 5.0, None, 6.0)
+    assert admits(left, 6.0)
 
 
 @pytest.mark.parametrize("failed", [True, False, None])
 def test_answers_from_before_it_opened_say_nothing(failed: bool | None) -> None:
     broken = answered(Circuit(), True, True, True, at=1.0)
-    assert ended(broken, 0.5, failed, 2.0, CONFIG) == broken
-    trying = sent(broken, 6.0, CONFIG)
-    assert ended(trying, 0.5, failed, 7.0, CONFIG) == trying
+    assert ended(broken, 0.5, failed, 2.0) == broken
+    trying = sent(broken, 6.0)
+    assert ended(trying, 0.5, failed, 7.0) == trying
 
 
 @settings(deadline=None)
@@ -110,13 +112,13 @@ def test_it_never_stays_shut(history: list[tuple[float, bool | None]], together:
     circuit, now, under_way = Circuit(), 0.0, []
     for step, failed in history:
         now += step
-        if admits(circuit, now, CONFIG):
-            circuit = sent(circuit, now, CONFIG)
+        if admits(circuit, now):
+            circuit = sent(circuit, now)
             under_way.append((now, failed))
         if len(under_way) >= together:
             since, verdict = under_way.pop(0)
-            circuit = ended(circuit, since, verdict, now, CONFIG)
+            circuit = ended(circuit, since, verdict, now)
     for since, verdict in under_way:
-        circuit = ended(circuit, since, verdict, now, CONFIG)
-    assert admits(circuit, now + CONFIG.pause_seconds, CONFIG)
+        circuit = ended(circuit, since, verdict, now)
+    assert admits(circuit, now + circuits.PAUSE_SECONDS)
     assert len(circuit.outcomes) <= len(history)

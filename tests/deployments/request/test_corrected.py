@@ -24,7 +24,7 @@ async def test_what_is_foretold_of_a_prompt_moves_and_explains_it(ingress):
     for text, method in ((SPOKEN, "draft_verify"), (REPEATED, "ngram")):
         response = await ingress.http.post("/v1/routing/explain", json={"prompt": text})
         body = response.json()
-        assert (body["method"], body["reason"]) == (method, "favourite")
+        assert (body["method"], body["reason"]) == (method, "preferred")
         assert body["deviation"]["naive"] == 0.0
         assert (body["deviation"]["ngram"] > 0.5) == (method == "ngram")
     shown = await ingress.http.get("/v1/routing")

@@ -10,6 +10,7 @@ import pytest
 from simulated_ingress import Simulated, in_simulated_time
 
 from deployments.metrics import Metrics
+from deployments.request import circuits as breakers
 from deployments.request.calls import Calls, Terms
 from deployments.request.circuits import Circuits
 from deployments.request.deadline import DeadlineError
@@ -17,7 +18,6 @@ from deployments.request.in_flight import InFlight
 from deployments.request.progress import AVERAGED_STEPS, Progress
 from router.fit.assign import build_table
 from schemas import (
-    CircuitConfig,
     DecodeChunk,
     DecodeRequest,
     LoadReport,
@@ -27,6 +27,12 @@ from schemas import (
 from tests.router.routing_world import CENTROIDS, ENCODER, make_profile
 
 SLOW = {"draft": 20.0}
+
+
+@pytest.fixture
+def first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one failure open a circuit."""
+    monkeypatch.setattr(breakers, "CONSECUTIVE_FAILURES", 1)
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +94,12 @@ def test_prompts_leave_a_method_that_hangs(fitted: RoutingTable, step: int) -> N
     assert in_simulated_time(asked()) <= 15
 
 
+@pytest.mark.usefixtures("first_failure")
 def test_a_prompt_that_nobody_can_draft_disables_no_method(fitted: RoutingTable) -> None:
     """Its client sets the deadline just above the prediction, and it takes twice the steps."""
 
     async def asked() -> set[str]:
         service = Simulated(fitted)
-        service.answerer.circuits._config = CircuitConfig(consecutive_failures=1)
         assert (await service.ask(0, deadline_seconds=0.42, accepted=0.4))[1] == "504"
         return set(service.answerer.circuits.resting())
 
@@ -157,6 +163,7 @@ def test_a_client_that_reads_slowly_and_leaves_does_not_make_its_method_look_slo
 @pytest.mark.parametrize(
     ("slower", "fields"), [(1.0, {"reads": 0.2}), (5.0, {"choices": 8}), (5.0, {})]
 )
+@pytest.mark.usefixtures("first_failure")
 def test_a_deadline_counts_against_a_method_that_made_it_late(
     fitted: RoutingTable, slower: float, fields: dict[str, float]
 ) -> None:
@@ -164,7 +171,6 @@ def test_a_deadline_counts_against_a_method_that_made_it_late(
 
     async def asked() -> set[str]:
         service = Simulated(fitted, slower={"draft": slower})
-        service.answerer.circuits._config = CircuitConfig(consecutive_failures=1)
         assert (await service.ask(0, deadline_seconds=0.7, **fields))[1] == "504"
         return set(service.answerer.circuits.resting())
 
@@ -202,8 +208,13 @@ class Reports:
         (False, {}, 30, False),
     ],
 )
+@pytest.mark.usefixtures("first_failure")
 def test_a_deadline_counts_against_a_method_that_was_working(
-    fitted: RoutingTable, ends: bool, fields: dict[str, object], others: int, disabled: bool
+    fitted: RoutingTable,
+    ends: bool,
+    fields: dict[str, object],
+    others: int,
+    disabled: bool,
 ) -> None:
     """Not after the answer's end, while requests wait where Serve may place it, in a large batch,
     or if others' prompts may have been read before its own."""
@@ -215,7 +226,7 @@ def test_a_deadline_counts_against_a_method_that_was_working(
 
     async def asked() -> bool:
         state = Reports(fitted, report(replica="r", **fields), report(replica="s", **fields))
-        circuits = Circuits(["draft"], CircuitConfig(consecutive_failures=1), Metrics())
+        circuits = Circuits(["draft"], Metrics())
         in_flight = InFlight(lambda: state.loads)
         calls = Calls({"draft": stream}, state, circuits, in_flight)
         terms = Terms(asyncio.get_running_loop().time() + 0.2, [].append)

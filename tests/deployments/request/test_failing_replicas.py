@@ -6,12 +6,12 @@ import pytest
 from asking import Clock, answered, prompt, spoken
 from observations import load
 
+from deployments.request.circuits import PAUSE_SECONDS
 from deployments.request.failures import LOST, NEVER, PAUSES, REMEMBERED, Failures
 from deployments.request.in_flight import InFlight
 from schemas import DecodeChunk, DecodeRequest, SamplingParams
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
-PAUSE = 5.0
 BOTH = ["bad", "good"]
 
 
@@ -26,16 +26,16 @@ def request(identity):
 
 def test_a_replica_pauses_after_two_failures_without_an_answer_between():
     failures = Failures(clock := Clock())
-    failures.failed("bad", "x", PAUSE)
+    failures.failed("bad", "x")
     assert failures.ranks(BOTH, [False, False], "new") == [0, 0], "one may be the request's doing"
     failures.answered("bad", "y")
-    failures.failed("bad", "z", PAUSE)
+    failures.failed("bad", "z")
     assert failures.ranks(BOTH, [False, False], "new") == [0, 0]
-    failures.failed("bad", "u", PAUSE)
+    failures.failed("bad", "u")
     assert failures.ranks(BOTH, [False, True], "new") == [PAUSES, LOST]
-    clock.now += PAUSE
+    clock.now += PAUSE_SECONDS
     assert failures.ranks(BOTH, [False, False], "new") == [0, 0]
-    failures.failed("bad", "v", PAUSE)
+    failures.failed("bad", "v")
     assert failures.ranks(BOTH, [False, False], "new") == [PAUSES, 0], "once more, until an answer"
     failures.answered("bad", "w")
     assert failures.ranks(BOTH, [False, False], "new") == [0, 0]
@@ -43,7 +43,7 @@ def test_a_replica_pauses_after_two_failures_without_an_answer_between():
 
 def test_a_request_leaves_out_the_replica_that_failed_it_while_another_is_there():
     failures = Failures()
-    failures.failed("bad", "x", PAUSE)
+    failures.failed("bad", "x")
     failures.answered("bad", "y")
     assert failures.ranks(BOTH, [False, False], "x") == [NEVER, 0]
     assert failures.ranks(BOTH, [False, True], "x") == [0, LOST], "the other one cannot answer"
@@ -53,7 +53,7 @@ def test_a_request_leaves_out_the_replica_that_failed_it_while_another_is_there(
 def test_failures_take_bounded_room():
     failures = Failures()
     for number in range(REMEMBERED + 10):
-        failures.failed(f"r{number}", f"x{number}", PAUSE)
+        failures.failed(f"r{number}", f"x{number}")
     assert len(failures._replicas) == len(failures._requests) == REMEMBERED
 
 
@@ -67,7 +67,7 @@ def test_the_idlest_replica_is_left_out_while_it_pauses(others):
         assert flying.ranked(BOTH, request("new"))[0] == "bad"
         with flying.sent(request(name)):
             flying.accepted(name, "bad")
-            flying.failed(name, PAUSE)
+            flying.failed(name)
         with flying.sent(request(name)):
             assert flying.ranked(BOTH, request(name)) == ["good"]
     assert flying.ranked(BOTH, request("new")) == ["good"]

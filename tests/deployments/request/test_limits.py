@@ -7,12 +7,12 @@ import pytest
 from asking import HELLO, Client, Clock, Counted, answered, broken, events, prompt, spoken, until
 
 from deployments.errors import ApiError
+from deployments.request.circuits import CONSECUTIVE_FAILURES, PAUSE_SECONDS
 from deployments.request.deadline import HEADER
-from schemas import CircuitConfig, DecodeChunk
+from schemas import DecodeChunk
 from workers.engine import EngineBusyError
 
 LONG = HELLO | {"model": "tiny:naive", "max_tokens": 400, "ignore_eos": True}
-LIMITS = CircuitConfig()
 
 
 @pytest.fixture
@@ -91,24 +91,24 @@ class TestCircuit:
             return broken(RuntimeError("gone"))(request, whole)
 
         ingress.streams["draft_verify"] = failing
-        for _ in range(LIMITS.consecutive_failures + 3):
+        for _ in range(CONSECUTIVE_FAILURES + 3):
             answer = await answered(ingress, prompt())
             assert (answer.method, answer.reason) == ("ngram", "failover")
             await spoken(answer)
-        assert len(calls) == LIMITS.consecutive_failures
+        assert len(calls) == CONSECUTIVE_FAILURES
         circuits = (await ingress.http.get("/v1/routing")).json()["circuits"]
         assert circuits == {"naive": "closed", "draft_verify": "open", "ngram": "closed"}
 
-        clock.now += LIMITS.pause_seconds
+        clock.now += PAUSE_SECONDS
         assert ingress.answerer.circuits.states()["draft_verify"] == "half_open"
         assert (await answered(ingress, prompt())).reason == "failover"
-        assert len(calls) == LIMITS.consecutive_failures + 1
+        assert len(calls) == CONSECUTIVE_FAILURES + 1
         assert ingress.answerer.circuits.states()["draft_verify"] == "open"
 
         ingress.streams["draft_verify"] = real
-        clock.now += LIMITS.pause_seconds
+        clock.now += PAUSE_SECONDS
         trial = await answered(ingress, prompt())
-        assert (trial.method, trial.reason) == ("draft_verify", "favourite")
+        assert (trial.method, trial.reason) == ("draft_verify", "preferred")
         meanwhile = await answered(ingress, prompt())
         assert meanwhile.method == "ngram"
         await spoken(trial)
@@ -118,10 +118,10 @@ class TestCircuit:
     async def test_of_several_choices_one_is_the_trial(self, ingress, clock):
         real = ingress.streams["draft_verify"]
         ingress.streams["draft_verify"] = broken(RuntimeError("gone"))
-        for _ in range(LIMITS.consecutive_failures):
+        for _ in range(CONSECUTIVE_FAILURES):
             await spoken(await answered(ingress, prompt()))
         ingress.streams["draft_verify"] = real
-        clock.now += LIMITS.pause_seconds
+        clock.now += PAUSE_SECONDS
         answers = await ingress.answerer.answers(prompt(choices=3))
         methods = [answer.method for answer in answers]
         for answer in answers:
@@ -131,14 +131,14 @@ class TestCircuit:
     @pytest.mark.usefixtures("clock")
     async def test_answers_that_break_off_count(self, ingress):
         ingress.streams["draft_verify"] = broken(RuntimeError("gone"), after=1)
-        for _ in range(LIMITS.consecutive_failures):
+        for _ in range(CONSECUTIVE_FAILURES):
             [*_, last] = await spoken(await answered(ingress, prompt()))
             assert last.stats.method == "ngram"
         assert ingress.answerer.circuits.states()["draft_verify"] == "open"
 
     @pytest.mark.usefixtures("clock")
     async def test_full_lines_and_hopeless_deadlines_and_clients_that_leave_do_not(self, ingress):
-        reached, closed, often = [], [], range(1, LIMITS.consecutive_failures + 2)
+        reached, closed, often = [], [], range(1, CONSECUTIVE_FAILURES + 2)
         asked = prompt(pinned="draft_verify", deadline_seconds=0.001)
         for stream in (broken(EngineBusyError("full")), silent([], [])):
             ingress.streams["draft_verify"] = stream
@@ -159,7 +159,7 @@ class TestCircuit:
     async def test_a_pin_on_a_method_that_rests_is_503(self, ingress):
         ingress.streams["naive"] = broken(RuntimeError("gone"))
         asked = HELLO | {"model": "tiny:naive"}
-        for _ in range(LIMITS.consecutive_failures):
+        for _ in range(CONSECUTIVE_FAILURES):
             await ingress.http.post("/v1/chat/completions", json=asked)
         response = await ingress.http.post("/v1/chat/completions", json=asked)
         assert response.status_code == 503

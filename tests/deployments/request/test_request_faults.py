@@ -6,7 +6,7 @@ import json
 import pytest
 from asking import HELLO, Clock, events, posted
 
-from deployments.request.circuits import Circuit
+from deployments.request.circuits import PAUSE_SECONDS, Circuit
 
 # Three digits, then a terminal that nothing matches: too many beginnings for the check to try all.
 STUCK = {"kind": "lark", "text": "start: /[0-9]{3}/ T\nT: /a/ & /b/"}
@@ -65,7 +65,6 @@ async def test_others_in_the_batch_go_on(ingress):
 async def test_health_says_that_no_method_may_answer(ingress):
     """Until the pause is over: then a trial may go through, which only traffic brings."""
     clock = ingress.answerer.circuits._clock = Clock()
-    pause = ingress.config.router.circuit.pause_seconds
     for method in ingress.streams:
         ingress.answerer.circuits._circuits[method] = Circuit(opened=clock())
     response = await ingress.http.get("/health")
@@ -74,7 +73,7 @@ async def test_health_says_that_no_method_may_answer(ingress):
     ingress.answerer.circuits._circuits["ngram"] = Circuit()
     assert (await ingress.http.get("/health")).json()["methods"] == ["ngram"]
     ingress.answerer.circuits._circuits["ngram"] = Circuit(opened=clock())
-    clock.now += pause
+    clock.now += PAUSE_SECONDS
     assert (await ingress.http.get("/health")).json()["methods"] == sorted(ingress.streams)
     await posted(ingress, "/v1/chat/completions", HELLO)
     assert "closed" in ingress.answerer.circuits.states().values()

@@ -71,7 +71,7 @@ async def test_vllms_drafts_have_the_length_that_they_have(ingress):
 async def test_objectives_choose_the_method(ingress):
     """The table's favourite is draft_verify; a request without a cluster takes the default."""
     usual = await answered(ingress)
-    assert usual[1] == "favourite"
+    assert usual[1] == "preferred"
     kept = await answered(ingress, {FIRST: "60000", TOKEN: "60000.5"})
     assert kept[:2] == usual[:2]
     explained = await ingress.http.post(

@@ -49,7 +49,7 @@ def observation(index: int) -> Observation:
         fit_id="small",
         table_version=0,
         policy="predicted_seconds",
-        reason="favourite",
+        reason="preferred",
         propensity=1.0,
         time=0.0,
     )

@@ -122,7 +122,7 @@ def test_a_decision_is_explained(world):
     figures = specadapt.json(*arguments, "--routing", folder / "routing")
     assert figures["method"] in figures["ranked"]
     assert sorted(figures["ranked"]) == ["naive", "ngram"]
-    assert figures["reason"] == "favourite"
+    assert figures["reason"] == "preferred"
     assert 1 <= len(figures["nearest_prompts"]) <= 5
     similarity = [near["similarity"] for near in figures["nearest_prompts"]]
     assert similarity == sorted(similarity, reverse=True)

@@ -8,11 +8,11 @@ from router import favourites
 from router.fit.promotion import promoted
 from router.learner import Learner
 from router.table import load_table, save_table
-from schemas import RouterConfig, RoutingTable
+from schemas import RoutingTable
 
 
 def test_it_predicts_what_the_learned_one_predicts(table: RoutingTable, tmp_path) -> None:
-    learner = Learner(table, RouterConfig())
+    learner = Learner(table)
     # n-gram accepts twice what was profiled, and its steps take three times as long
     other = {"target_steps": 16, "decode_seconds": 15 * 0.036, "first_token_seconds": 0.02}
     learner.observe(observe(table, str(index), "ngram", 0, **other) for index in range(60))

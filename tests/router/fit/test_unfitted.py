@@ -42,7 +42,7 @@ def first(table: RoutingTable, cluster: int = 0) -> tuple[str, str]:
 @pytest.mark.parametrize("default", [None, "ngram"])
 def test_until_something_is_learned_prompts_go_to_the_default(default: str | None) -> None:
     table = unfitted_table(SPECS, ENCODER, UNDER, default)
-    assert first(table) == (default or "naive", "favourite")
+    assert first(table) == (default or "naive", "preferred")
     assert first(table, cluster=-1) == (default or "naive", "degraded")
 
 
@@ -66,7 +66,7 @@ def test_a_best_method_that_becomes_slow_is_left(table: RoutingTable) -> None:
 
 
 def test_no_kind_of_prompts_is_a_drift(table: RoutingTable) -> None:
-    watch = DriftWatch(table.centroids, None, 40)
+    watch = DriftWatch(table.centroids, None)
     for kind in (0, 1):
         for _ in range(200):
             assert not watch.see(np.eye(4, dtype=np.float32)[[kind]])
@@ -80,8 +80,8 @@ def test_it_is_a_table_like_others(table: RoutingTable, tmp_path) -> None:
 
 
 def test_what_was_learned_belongs_to_this_portfolio(table: RoutingTable) -> None:
-    learner = Learner(table, CONFIG)
+    learner = Learner(table)
     learner.observe([observe(table, "a", "ngram", 0)])
-    assert Learner.restore(table, CONFIG, learner.state()).table.live.tokens.sum() > 0
+    assert Learner.restore(table, learner.state()).table.live.tokens.sum() > 0
     other = [*SPECS[:2], spec("ngram", drafter="ngram", verifier="one_hot")]
     assert unfitted_table(other, ENCODER, UNDER).fit_id != table.fit_id

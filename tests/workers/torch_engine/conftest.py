@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from conftest_bundle import byte_tokenizer, make_bundle
-from decoding import SMALL
+from decoding import SMALL, reading, without_reading
 from rig import Rig
 
 from schemas import EngineConfig, MethodSpec
@@ -55,8 +55,9 @@ def load_engine() -> Iterator[Loader]:
     engines: list[TorchEngine] = []
 
     def loader(methods: list[MethodSpec | str], bundle: Bundle, **settings: object) -> TorchEngine:
-        config = EngineConfig.model_validate(SMALL | settings)
-        engine = load(methods, bundle, config)
+        own, read = without_reading(settings)
+        with reading(**read):
+            engine = load(methods, bundle, EngineConfig.model_validate(SMALL | own))
         assert isinstance(engine, TorchEngine)
         engines.append(engine)
         return engine

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from decoding import SMALL, Answer, request
+from decoding import SMALL, Answer, reading, request, without_reading
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
@@ -42,9 +42,11 @@ class Rig:
     def __init__(
         self, bundle: Bundle, methods: Sequence[str | MethodSpec], **settings: Any
     ) -> None:
-        config = EngineConfig.model_validate(SMALL | settings)
+        own, read = without_reading(settings)
+        config = EngineConfig.model_validate(SMALL | own)
         specs = [get_method(m) if isinstance(m, str) else m for m in methods]
-        self.engine = _Idle(specs, bundle, config, "rig")
+        with reading(**read):
+            self.engine = _Idle(specs, bundle, config, "rig")
         self.scheduler = self.engine._scheduler
         self.pool = self.engine._target.pool
         self._loop = asyncio.Runner()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from schemas import EngineConfig, VllmConfig
+from schemas import EngineConfig
 from schemas.vllm import OpenAIConfig
 from workers.methods import get_method
 from workers.vllm_engine.adapter_files import check_adapters, lora_arguments
@@ -25,11 +25,11 @@ def adapter(folder: Path, layers: tuple[str, ...] = ("self_attn.q_proj",), **con
 
 
 def refused(methods: list, adapters: dict[str, Path], said: str, **engine) -> None:
-    config = EngineConfig(vllm=VllmConfig(lora_adapters=adapters), **engine)
+    config = EngineConfig(lora_adapters=adapters, **engine)
     specs = [get_method(name) for name in methods]
     with pytest.raises(ValueError, match=said) as caught:
         check_adapters(config, specs)
-    assert str(caught.value).startswith("engine.vllm.lora_adapters")
+    assert str(caught.value).startswith("engine.lora_adapters")
 
 
 def test_the_engine_has_room_for_all_adapters(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_engine_has_room_for_all_adapters(tmp_path: Path) -> None:
     }
     wide = adapter(tmp_path / "wide", r=8, rank_pattern={"down_proj": 64})
     assert lora_arguments({"wide": wide})["max_lora_rank"] == 64
-    config = EngineConfig(vllm=VllmConfig(lora_adapters=few))
+    config = EngineConfig(lora_adapters=few)
     check_adapters(config, [get_method("vllm_eagle3"), get_method("vllm_naive")])
 
 
@@ -74,4 +74,4 @@ def test_methods_and_servers_without_adapters_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "a/b", "x" * 65])
 def test_a_name_stands_between_colons(name: str) -> None:
     with pytest.raises(ValueError, match="is no adapter's name: use up to 64 letters"):
-        VllmConfig(lora_adapters={name: "folder"})
+        EngineConfig(lora_adapters={name: "folder"})

@@ -12,7 +12,7 @@ from conftest_bundle import DEMO
 from decoding import Answer, assert_greedy, decode
 from deployed_drafters import dflash, drafting, peagle, with_part
 
-from schemas import EngineConfig, MethodSpec, VllmConfig
+from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle, load_bundle
 from workers.loader import load_engine
 from workers.methods import get_method
@@ -28,7 +28,7 @@ CONFIG = EngineConfig(
     max_context=512,
     max_waiting=512,
     kv_slots=8192,
-    vllm=VllmConfig(enforce_eager=True),
+    vllm={"enforce_eager": True},
 )
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from decoding import assert_greedy, decode, reference
 
-from schemas import EngineConfig, VllmConfig
+from schemas import EngineConfig
 from workers.vllm_engine.arguments import CPU_BLOCK
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -18,7 +18,7 @@ CONFIG = EngineConfig(
     max_batch=8,
     max_context=256,
     kv_slots=4096,
-    vllm=VllmConfig(enforce_eager=True),
+    vllm={"enforce_eager": True},
 )
 
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from decoding import assert_greedy, decode, until
 from random_adapter import save_adapter
 
-from schemas import EngineConfig, VllmConfig
+from schemas import EngineConfig
 from schemas.prefixes import HASH_BYTES, prefix_hashes
 from workers.bundle import Bundle
 from workers.engine import Engine, EngineRefusedError
@@ -53,7 +53,8 @@ async def engine(bundle: Bundle, folder: Path, methods: tuple[str, ...]) -> Asyn
         max_batch=8,
         max_context=384,
         kv_slots=4096,
-        vllm=VllmConfig(enforce_eager=True, lora_adapters={ADAPTER: folder / ADAPTER}),
+        lora_adapters={ADAPTER: folder / ADAPTER},
+        vllm={"enforce_eager": True},
     )
     loaded = load_engine(methods, bundle, config)
     yield loaded
@@ -114,7 +115,7 @@ def reported(engine: Engine) -> set[bytes]:
 
 
 async def test_an_adapter_that_cannot_answer_ends_no_engine(engine, prompts, methods, refusal):
-    assert refusal.startswith(f"engine.vllm.lora_adapters.{ADAPTER}: vLLM refuses it: ")
+    assert refusal.startswith(f"engine.lora_adapters.{ADAPTER}: vLLM refuses it: ")
     with pytest.raises(EngineRefusedError, match=f"is not served; adapters: {ADAPTER}"):
         await decode(engine, methods[0], prompts[0], adapter="warp", max_tokens=2)
     for adapter in (None, ADAPTER):

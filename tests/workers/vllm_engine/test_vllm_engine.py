@@ -9,7 +9,7 @@ import pytest
 import torch
 from decoding import assert_greedy, decode, hugging_face, request, until
 
-from schemas import EngineConfig, Grammar, VllmConfig
+from schemas import EngineConfig, Grammar
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError
 
@@ -25,7 +25,7 @@ CONFIG = EngineConfig(
     max_context=512,
     kv_slots=4096,
     prefix_cache=False,
-    vllm=VllmConfig(enforce_eager=True),
+    vllm={"enforce_eager": True},
 )
 DEADLINE = 60.0
 

@@ -11,7 +11,7 @@ import torch
 from decoding import Answer, assert_greedy, decode, hugging_face
 from safetensors.torch import load_file, save_file
 
-from schemas import EngineConfig, VllmConfig
+from schemas import EngineConfig
 from workers.bundle import Bundle, load_bundle
 from workers.loader import load_engine
 
@@ -25,7 +25,7 @@ CONFIG = EngineConfig(
     max_context=512,
     max_waiting=512,
     kv_slots=8192,
-    vllm=VllmConfig(enforce_eager=True),
+    vllm={"enforce_eager": True},
 )
 LAYER = "model.mtp_layers.0."
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 from conftest_bundle import DEMO
 from decoding import assert_greedy, decode
 
-from schemas import EngineConfig, VllmConfig
+from schemas import EngineConfig
 from workers.bundle import Bundle, load_bundle
 from workers.chat_template import encode_chat
 from workers.engine import Engine
@@ -50,7 +50,7 @@ async def engine(smollm2: Bundle, methods: list[str]) -> AsyncIterator[Engine]:
         dtype="float32",
         max_context=384,
         kv_slots=8192,
-        vllm=VllmConfig(enforce_eager=True),
+        vllm={"enforce_eager": True},
     )
     loaded = load_engine(methods, smollm2, config)
     yield loaded

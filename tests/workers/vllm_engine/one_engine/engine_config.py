@@ -1,6 +1,6 @@
 """Settings of the engine that the tests of this folder share."""
 
-from schemas import EngineConfig, VllmConfig
+from schemas import EngineConfig
 
 CONFIG = EngineConfig(
     device="cpu",
@@ -10,5 +10,5 @@ CONFIG = EngineConfig(
     max_context=384,
     kv_slots=8192,
     # Fewer than a prompt's: drafters read prompts in pieces, and full steps.
-    vllm=VllmConfig(enforce_eager=True, max_num_batched_tokens=48),
+    vllm={"enforce_eager": True, "max_num_batched_tokens": 48},
 )
