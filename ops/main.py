@@ -24,6 +24,7 @@ from ops.operate.routing import routing
 from ops.operate.serve import serve
 from ops.operate.vllm_server import vllm
 from ops.report import report
+from ops.simulate.command import simulate
 from ops.tables.evaluate import evaluate
 from ops.tables.export_encoder import export_encoder
 from ops.tables.fit import fit
@@ -53,6 +54,7 @@ for noun in (
     profile,
     fit,
     evaluate,
+    simulate,
     serve,
     chat,
     loadtest,

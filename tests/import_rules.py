@@ -109,6 +109,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "models": {"harness"},
         "operate": {"harness", "tables"},
         "report": {"harness"},
+        "simulate": {"harness"},
     },
     "ops/bench": {
         **{name: set() for name in ("stats", "http")},

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from observations import load
-from simulated_time import run_simulated
+from ops.simulate.simulated_time import run_simulated
 
 from deployments.actors import ActorLine, forever
 from deployments.drafters.line import SampleLine

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from asking import Clock
 from observations import load
-from simulated_time import run_simulated
+from ops.simulate.simulated_time import run_simulated
 
 from deployments.actors import ActorLine
 from deployments.loads import board as board_module

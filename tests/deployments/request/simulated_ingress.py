@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from simulated_time import run_simulated
+from ops.simulate.simulated_time import run_simulated
 
 from deployments.errors import ApiError
 from deployments.metrics import Metrics
