@@ -51,12 +51,9 @@ def test_a_factor_changes_what_it_names_and_nothing_else(speeds):
     assert (changed.acceptance[m, others] == speeds.acceptance[m, others]).all()
     for name in set(speeds.methods) - {"suffix"}:
         assert seconds(changed, name) == seconds(speeds, name)
-
-
-def test_plain_decoding_emits_one_token_a_step(speeds):
-    changed = under(speeds, {"method": "all", "acceptance": 3.0})
-    assert (changed.acceptance[speeds.methods.index("naive")] == 1.0).all()
-    assert (changed.acceptance[speeds.methods.index("ngram")] > 3.0).all()
+    accepting = under(speeds, {"method": "all", "acceptance": 3.0}).acceptance
+    assert (accepting[speeds.methods.index("naive")] == 1.0).all()
+    assert (accepting[m] > 3.0).all()
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])
@@ -81,18 +78,12 @@ def test_temperature_lowers_acceptance_linearly_up_to_a_high_one(base):
     )
     assert warm == pytest.approx((cold + high) / 2.0)
     assert (high == hot).all()
-    assert high[speeds_of(base, "eagle3")] == pytest.approx(base.acceptance.high["eagle3"])
+    assert high[base.methods.index("eagle3")] == pytest.approx(base.acceptance.high["eagle3"])
 
 
-def speeds_of(base: Base, method: str) -> int:
-    return base.methods.index(method)
-
-
-def test_a_step_of_several_methods_is_their_mean_and_grows_beyond_the_batches(speeds):
+def test_a_step_of_several_methods_is_their_mean(speeds):
     both = (speeds.step({"naive": 2}) + speeds.step({"eagle3": 2})) / 2.0
     assert speeds.step({"naive": 1, "eagle3": 1}) == pytest.approx(both)
-    slope = (speeds.step({"naive": 16}) - speeds.step({"naive": 8})) / 8
-    assert speeds.step({"naive": 20}) == pytest.approx(speeds.step({"naive": 16}) + 4 * slope)
 
 
 @pytest.mark.parametrize("wrong", [{"fails": 0.6}, {"hangs": True}])
@@ -109,14 +100,11 @@ def test_a_method_that_fails_is_not_the_best(speeds, wrong):
         ({"events": [{"at": 3, "truth": [{"method": "x"}]}]}, "events.0.truth.0.method: x is not"),
         ({"truth": [{"method": "suffix", "step": "fast"}]}, "truth.0.step: "),
         ({"truth": [{"method": "suffix", "clusters": [20]}]}, "truth.0.clusters: 20 is not"),
-        ({"truth": {"method": "suffix"}}, "truth: "),
         ({"believed": "nothing"}, "believed: expected a list of factors, or none"),
-        ({"clients": {"max_tokens": 0}}, "clients.max_tokens: "),
         ({"clients": {"stream": True, "max_tokens": True}}, "clients.max_tokens: "),
         ({"arrivals": {"concurrency": 2, "rate": 1.0}}, "either concurrency or rate"),
         ({"truth": [{"method": "all", "hangs": True}]}, "set clients.leave_after_seconds"),
         ({"base": "elsewhere.yaml"}, "elsewhere.yaml: No such file"),
-        (["truth"], "expected the fields"),
     ],
 )
 def test_a_wrong_world_is_refused_in_one_line(specadapt, tmp_path, fields, said):
@@ -136,13 +124,10 @@ def test_a_missing_world_and_one_that_cannot_be_are_refused(specadapt, tmp_path)
 
 @needs_worlds
 def test_the_shared_worlds_can_be_read(base):
-    files = [file for file in WORLDS.glob("*.yaml") if file.name != "base.yaml"]
-    assert files
-    for file in files:
+    for file in set(WORLDS.glob("*.yaml")) - {WORLDS / "base.yaml"}:
         check(read_world(file), base)
 
 
 def test_an_empty_file_is_the_world_in_which_the_table_is_right(tmp_path):
     (tmp_path / "empty.yaml").write_text("# nothing\n")
-    read = read_world(tmp_path / "empty.yaml")
-    assert read == read_world(None)
+    assert read_world(tmp_path / "empty.yaml") == read_world(None)
