@@ -37,8 +37,11 @@ class _SimulatedTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
-    def run_in_executor(  # noqa: ARG002
-        self, executor: Any, func: Callable[..., Any], *args: Any
+    def run_in_executor(
+        self,
+        executor: Any,  # noqa: ARG002
+        func: Callable[..., Any],
+        *args: Any,
     ) -> asyncio.Future[Any]:
         """Do the work of threads at once: simulated time does not wait for them."""
         done: asyncio.Future[Any] = self.create_future()
