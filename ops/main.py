@@ -18,13 +18,14 @@ from ops.operate.methods import methods
 from ops.operate.samples import samples
 from ops.operate.serve import serve
 from ops.report import report
+from ops.simulate.command import simulate
 from ops.tables.evaluate import evaluate
 from ops.tables.export_encoder import export_encoder
 from ops.tables.fit import fit
 from ops.tables.profile import profile
 from ops.tables.trace import trace
 
-COMMANDS = (methods, generate, trace, profile, fit, evaluate, serve, chat, report)
+COMMANDS = (methods, generate, trace, profile, fit, evaluate, simulate, serve, chat, report)
 GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "bench": (
         "Run benchmarks of decoding and of the service.",

@@ -106,6 +106,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "models": {"common"},
         "operate": {"common", "tables"},
         "report": {"common"},
+        "simulate": {"common"},
     },
     "ops/bench": {
         "stats": set(),

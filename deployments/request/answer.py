@@ -74,13 +74,16 @@ class Served:
     """Hold the served methods.
 
     streams: how each is called. refusals: which requests each refuses. starting: methods that have
-    no replica and can get one. copying: methods that copy from a predicted answer.
+    no replica and can get one. copying: methods that copy from a predicted answer. clock: times the
+    pauses after failures. seed: of the draws that explore; None: a fresh one.
     """
 
     streams: Mapping[str, MethodStream]
     refusals: Refusals
     starting: Starting = field(default_factory=lambda: Starting({}))
     copying: frozenset[str] = frozenset()
+    clock: Callable[[], float] = time.monotonic
+    seed: int | None = None
 
 
 class Answerer:
@@ -100,8 +103,8 @@ class Answerer:
         keep_sample: Callable[[Sample], None] | None = None,
     ) -> None:
         streams = served.streams
-        self.circuits = Circuits(streams, metrics)
-        self.in_flight = InFlight(lambda: state.loads, lambda: state.table)
+        self.circuits = Circuits(streams, metrics, served.clock)
+        self.in_flight = InFlight(lambda: state.loads, lambda: state.table, served.clock)
         self._calls = Calls(streams, state, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
         self._state = state
@@ -114,7 +117,7 @@ class Answerer:
         self.starting = served.starting
         self._copying = served.copying
         self._conversations = Conversations()
-        self._trials = Trials(np.random.default_rng())
+        self._trials = Trials(np.random.default_rng(served.seed))
 
     async def route(
         self, prompt: Prompt, explore: bool = True

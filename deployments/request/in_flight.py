@@ -1,6 +1,7 @@
 """The requests that this ingress has in flight, and the replicas' loads corrected by them."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -39,8 +40,10 @@ class InFlight:
         self,
         reports: Callable[[], Sequence[LoadReport]],
         table: Callable[[], RoutingTable | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """table: predicts the step times that tell how fast each replica is."""
+        """table: predicts the step times that tell how fast each replica is. clock: times the
+        pauses of replicas that fail."""
         self._reports = reports
         self._table = table
         self._sent: dict[str, Sent] = {}
@@ -50,7 +53,7 @@ class InFlight:
         self._everyone = 0.0
         """Requests of all ingresses."""
         self._prefixes = Prefixes()
-        self._failures = Failures()
+        self._failures = Failures(clock)
         self._tokens: Counter[str] = Counter()
         """Output tokens of the requests in flight, by replica."""
         self._lock = threading.RLock()

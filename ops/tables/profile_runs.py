@@ -25,7 +25,7 @@ from ops.common.prompts import Prompt
 from ops.common.settings import Setup, describe_machine, measured_under
 from ops.tables.profile_store import ProfileStore
 from router.fit.profile import Profile
-from schemas import DecodeRequest, MeasuredUnder, SamplingParams
+from schemas import DecodeChunk, DecodeRequest, MeasuredUnder, SamplingParams
 from schemas.profile import ProfileMeta, ProfileRow, StepRow
 from workers.bundle import load_bundle
 from workers.engine import Engine

@@ -202,7 +202,7 @@ def _median(rows: Sequence[ProfileRow]) -> Measured:
 
     # At temperature 0 repeats have equal tokens, so medians belong together. Above it they do not,
     # and one whole answer is taken.
-    if len({(r.output_tokens, r.target_steps) for r in rows}) > 1:
+    if len(rows) == 1 or len({(r.output_tokens, r.target_steps) for r in rows}) > 1:
         return Measured(
             middle.prompt_tokens,
             middle.output_tokens,

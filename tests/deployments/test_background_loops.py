@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 from observations import load
-from simulated_time import run_simulated
 
 from deployments.actors import ActorLine, forever
 from deployments.drafters.line import SampleLine
 from deployments.learning.link import FeedbackLink
 from deployments.loads.line import LoadsLine
 from deployments.replica.method import MethodReplica
+from ops.simulate.simulated_time import run_simulated
 
 
 class Broken:

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 from asking import Clock
 from observations import load
-from simulated_time import run_simulated
 
 from deployments.actors import ActorLine
 from deployments.loads import board as board_module
 from deployments.loads.board import LoadBoard
 from deployments.loads.line import LoadsLine
 from deployments.replica.method import MethodReplica
+from ops.simulate.simulated_time import run_simulated
 
 
 @pytest.fixture

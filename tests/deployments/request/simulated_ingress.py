@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from simulated_time import run_simulated
 
 from deployments.errors import ApiError
 from deployments.metrics import Metrics
@@ -19,6 +18,7 @@ from deployments.request.answer import Answerer, Served
 from deployments.request.interleaving import interleaved
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
+from ops.simulate.simulated_time import run_simulated
 from router.adaptation import Adaptation
 from schemas import (
     DecodeChunk,

@@ -1,0 +1,1 @@
+"""`specadapt simulate`: the service's own router over virtual replicas."""

@@ -1,0 +1,357 @@
+"""A run of a world: clients ask ingresses, whose router is the one that serves."""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deployments.errors import ApiError
+from deployments.metrics import Metrics
+from deployments.request.answer import Answerer, Served
+from deployments.request.calls import Chunks
+from deployments.request.prompt import Prompt
+from deployments.request.refusals import Refusals
+from ops.simulate.replicas import Draws, Machine, Replica, Sequence
+from ops.simulate.simulated_time import run_simulated
+from ops.simulate.speeds import Changing, Speeds
+from ops.simulate.tables import believed_table, vectors_of
+from ops.simulate.world import PLAIN, Base, World
+from router.adaptation import Adaptation
+from schemas import (
+    DecodeRequest,
+    Grammar,
+    LoadReport,
+    Observation,
+    RouterConfig,
+    RoutingTable,
+    SamplingParams,
+)
+
+EXCHANGE_SECONDS = 1.0
+"""Between two calls of an ingress to the feedback actor, which learns from what was seen since and
+returns its table."""
+
+ACCEPTANCE_SIGMA, SECONDS_SIGMA, TOKENS_SIGMA = 0.35, 0.1, 0.6
+"""Of log acceptance, log seconds of steps and log output tokens of answers around the expected."""
+
+FOUND, FOUND_OF = 20, 40
+"""The best method is found with the first request from which it answers so many of so many."""
+
+
+@dataclass
+class Asked:
+    """One request: what it is, and what became of it.
+
+    draws: its cluster among them. pinned: another tenant's method. expected: seconds by method at
+    the choice, of reading its prompt and of decoding. best: the best method of the mean request.
+    spent: expected seconds of attempts that failed. left: seconds without pauses after which its
+    client left. latency: seconds of the complete answer.
+    """
+
+    draws: Draws
+    pinned: str | None
+    ingress: int
+    method: str | None = None
+    reason: str = "unknown"
+    expected: dict[str, float] = field(default_factory=dict)
+    least: float = 0.0
+    best: str = ""
+    spent: float = 0.0
+    failed: bool = False
+    left: float | None = None
+    latency: float | None = None
+    decide_seconds: float | None = None
+
+    @property
+    def took(self) -> float:
+        """Return the seconds that count for the choice, without noise."""
+        if self.left is not None:
+            return self.left + self.least
+        if self.failed:
+            return self.spent + self.least
+        return self.expected[self.method or ""]
+
+
+def drawn(world: World, base: Base, requests: int, seed: int) -> list[Asked]:
+    """Return the requests that a seed gives, whatever the router does."""
+    rng = np.random.default_rng(seed)
+    weights = np.asarray(base.clusters.weights)
+    clusters = rng.choice(len(weights), size=requests, p=weights / weights.sum())
+    normal, uniform = rng.standard_normal((requests, 3)), rng.random((requests, 4))
+    mean = np.log(np.asarray(base.output_tokens)[clusters]) - TOKENS_SIGMA**2 / 2.0
+    tokens = np.exp(mean + TOKENS_SIGMA * normal[:, 2]).round().astype(int)
+    most, others = world.clients.max_tokens, world.others
+    asked = []
+    for i, cluster in enumerate(clusters.tolist()):
+        theirs = others is not None and others.cluster == cluster and uniform[i, 0] < others.share
+        draws = Draws(
+            cluster=cluster,
+            tokens=int(np.clip(tokens[i], 1, most)),
+            acceptance=math.exp(ACCEPTANCE_SIGMA * normal[i, 0]),
+            seconds=math.exp(SECONDS_SIGMA * normal[i, 1]),
+            part=float(uniform[i, 1]),
+            fails=float(uniform[i, 2]),
+        )
+        pinned = others.method if others is not None and theirs else None
+        asked.append(Asked(draws, pinned, int(uniform[i, 3] * world.ingresses)))
+    return asked
+
+
+class Learning:
+    """The feedback actor's part: it learns from all ingresses."""
+
+    def __init__(self, table: RoutingTable, config: RouterConfig) -> None:
+        self._adaptation = Adaptation(table, config)
+        self.table = table
+
+    def exchange(self, observations: list[Observation]) -> RoutingTable:
+        """Learn from observations and return the present table."""
+        if observations:
+            self._adaptation.observe(observations)
+            self.table = self._adaptation.table
+        return self.table
+
+
+class Ingress:
+    """What an ingress knows: the table and reports of its last exchanges (a `RoutingState`)."""
+
+    connected, problem, age_seconds, epoch, drift, waiting, dropped = True, None, 0.0, 1, None, 0, 0
+
+    def __init__(self, learning: Learning, replicas: list[Replica], world: World) -> None:
+        self.table, self.ingresses = learning.table, world.ingresses
+        self._learning, self._replicas = learning, replicas
+        self._lag = world.load_lag_seconds
+        self._reports = [replica.report() for replica in replicas]
+        self._observed: list[Observation] = []
+
+    @property
+    def loads(self) -> list[LoadReport]:
+        """Return the last reports, which are up to `load_lag_seconds` old."""
+        return self._reports if self._lag else [replica.report() for replica in self._replicas]
+
+    def observe(self, observation: Observation) -> None:
+        """Keep an observation until the next exchange."""
+        self._observed.append(observation)
+
+    async def exchanging(self, phase: float) -> None:
+        """Exchange with the feedback actor for ever; phase: share of the interval to wait first."""
+        await asyncio.sleep(phase * EXCHANGE_SECONDS)
+        while True:
+            observed, self._observed = self._observed, []
+            self.table = self._learning.exchange(observed)
+            await asyncio.sleep(EXCHANGE_SECONDS)
+
+    async def polling(self, phase: float) -> None:
+        """Fetch the replicas' reports for ever."""
+        await asyncio.sleep(phase * self._lag)
+        while self._lag:
+            self._reports = [replica.report() for replica in self._replicas]
+            await asyncio.sleep(self._lag)
+
+
+class Run:
+    """The service in a world and its clients."""
+
+    def __init__(self, world: World, base: Base, asked: list[Asked], seed: int) -> None:
+        config, table = RouterConfig(), believed_table(world, base)
+        self.world, self.asked = world, asked
+        self._machine = Machine(Changing(Speeds.of(base, world.clients), world.truth))
+        hosted = [base.methods] if world.layout == "shared" else [(name,) for name in base.methods]
+        self._replicas = [
+            Replica(f"{methods[0]}-{i}", methods, self._machine)
+            for methods in hosted
+            for i in range(world.replicas)
+        ]
+        self._vectors, self._draws = vectors_of(base), np.random.default_rng((seed, 1))
+        learning, self._next = Learning(table, config), 0
+        self._pauses: dict[int, float] = {}
+        self._ingresses = [Ingress(learning, self._replicas, world) for _ in range(world.ingresses)]
+        self._answerers: list[Answerer] = []
+        for i, ingress in enumerate(self._ingresses):
+            streams = dict.fromkeys(base.methods, partial(self._stream, i))
+            served = Served(
+                streams, Refusals(()), clock=lambda: self._machine.time, seed=seed * 1000 + i
+            )
+            self._answerers.append(Answerer(served, ingress, config, self._embed, Metrics()))
+
+    async def ask_all(self, ended: Callable[[], None]) -> None:
+        """Ask every request and wait for its end. ended: called after each."""
+        self._ended = ended
+        background = [replica.run() for replica in self._replicas]
+        for i, ingress in enumerate(self._ingresses):
+            phase = i / len(self._ingresses)
+            background += [ingress.exchanging(phase), ingress.polling(phase)]
+        tasks = [asyncio.create_task(work) for work in background]
+        rate = self.world.arrivals.rate
+        try:
+            if rate is None:
+                clients = [self._client() for _ in range(self.world.arrivals.concurrency)]
+                await asyncio.gather(*clients)
+            else:
+                asking = []
+                for gap in self._draws.exponential(1.0 / rate, len(self.asked)).tolist():
+                    await asyncio.sleep(gap)
+                    asking.append(asyncio.create_task(self._ask_next()))
+                await asyncio.gather(*asking)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _client(self) -> None:
+        while self._next < len(self.asked):
+            await self._ask_next()
+
+    async def _ask_next(self) -> None:
+        number, self._next = self._next, self._next + 1
+        for event in self.world.events:
+            if event.at == number:
+                self._machine.speeds.change(event.truth)
+                self._pauses[number] = self._pauses.get(number, 0.0) + event.pause_seconds
+        asked, clients, machine = self.asked[number], self.world.clients, self._machine
+        asked.best = machine.speeds.best
+        prompt = Prompt(
+            token_ids=(number, *[0] * (clients.prompt_tokens - 1)),
+            text=str(asked.draws.cluster),
+            sampling=SamplingParams(
+                max_tokens=clients.max_tokens,
+                temperature=clients.temperature,
+                grammar=Grammar(kind="json_object") if clients.grammar else None,
+            ),
+            pinned=asked.pinned,
+            whole=not clients.stream,
+            scope="others" if asked.pinned else "",
+        )
+        began, worked = machine.time, machine.worked
+        try:
+            async with asyncio.timeout(clients.leave_after_seconds):
+                [answer] = await self._answerers[asked.ingress].answers(prompt)
+                asked.reason, asked.decide_seconds = answer.decision.reason, answer.routing_seconds
+                async with aclosing(answer.chunks) as chunks:
+                    async for _ in chunks:
+                        pass
+            asked.latency = machine.time - began
+        except TimeoutError:
+            asked.left = machine.worked - worked
+        except ApiError:
+            asked.failed = True
+        self._ended()
+
+    async def _stream(self, ingress: int, request: DecodeRequest, whole: bool) -> Chunks:
+        """Answer a request on the replica that its ingress chooses."""
+        number, speeds = request.prompt_token_ids[0], self._machine.speeds.now
+        asked, in_flight = self.asked[number], self._answerers[ingress].in_flight
+        hosts = {one.name: one for one in self._replicas if request.method in one.methods}
+        if asked.method is None:
+            self._chosen(asked, request.method)
+        order = in_flight.ranked(self._draws.permutation(list(hosts)).tolist(), request)
+        replica = hosts[order[0]]
+        in_flight.placed(request.request_id, replica.name)
+        in_flight.accepted(request.request_id, replica.name)
+        hangs = request.method in speeds.hangs
+        fails = asked.draws.fails < speeds.fails[speeds.methods.index(request.method)]
+        sequence = Sequence(
+            request=request,
+            draws=asked.draws,
+            whole=whole,
+            accepted=self._accepted(asked, request.method),
+            pauses=self._pauses.pop(number, 0.0),
+            hangs=hangs,
+            fails=bool(fails) and not hangs,
+            arrived=self._machine.time,
+        )
+        half = self._half(asked, request.method)
+        async with aclosing(replica.answer(sequence)) as chunks:
+            async for chunk in chunks:
+                if chunk.finish_reason == "error":
+                    asked.failed, asked.spent = True, asked.spent + half
+                yield chunk
+
+    def _chosen(self, asked: Asked, method: str) -> None:
+        """Note a choice and the expected seconds of every method at it."""
+        speeds, asked.method = self._machine.speeds.now, method
+        asked.expected = {name: sum(self._parts(asked, name)) for name in speeds.methods}
+        asked.least = min(speeds.worth(name, took) for name, took in asked.expected.items())
+
+    def _parts(self, asked: Asked, method: str) -> tuple[float, float]:
+        """Return the expected seconds of reading and decoding on the least busy replica."""
+        hosts = [one.counts for one in self._replicas if method in one.methods]
+        fewest = min(hosts, key=lambda counts: counts.total())
+        return self._machine.speeds.now.seconds(method, asked.draws.cluster, fewest)
+
+    def _half(self, asked: Asked, method: str) -> float:
+        """Return the expected seconds of an attempt that fails half way."""
+        reading, decoding = self._parts(asked, method)
+        return reading + decoding / 2.0
+
+    def _accepted(self, asked: Asked, method: str) -> float:
+        """Return the tokens per step of an answer."""
+        if method == PLAIN:
+            return 1.0
+        speeds, others = self._machine.speeds.now, self.world.others
+        usual = float(speeds.acceptance[speeds.methods.index(method), asked.draws.cluster])
+        if asked.pinned is not None and others is not None:
+            usual = others.acceptance
+        return max(1.0, usual * asked.draws.acceptance)
+
+    def _embed(self, text: str) -> NDArray[np.float32]:
+        return self._vectors[[int(text)]]
+
+
+def simulate(
+    world: World, base: Base, requests: int, seed: int, ended: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Return the figures of a run. ended: called after every request."""
+    asked = drawn(world, base, requests, seed)
+
+    async def served() -> None:
+        await Run(world, base, asked, seed).ask_all(ended)
+
+    run_simulated(served())
+    return figures(asked)
+
+
+def figures(asked: list[Asked]) -> dict[str, Any]:
+    """Return the figures over the clients' requests, without other tenants'."""
+    own = [one for one in asked if one.pinned is None and one.method is not None]
+    last = own[len(own) - len(own) // 4 :]
+    latencies = [one.latency for one in own if one.latency is not None]
+    decided = [one.decide_seconds for one in own if one.decide_seconds is not None]
+    return {
+        "requests": len(asked),
+        "excess": excess(own),
+        "excess_last_quarter": excess(last),
+        "shares": _shares([one.method for one in own]),
+        "requests_until_found": requests_until_found(own),
+        "latency_mean_s": float(np.mean(latencies)) if latencies else None,
+        "latency_p95_s": float(np.percentile(latencies, 95)) if latencies else None,
+        "decide_ms": 1000.0 * float(np.median(decided)) if decided else None,
+        "reasons": _shares([one.reason for one in own]),
+        "failed": sum(one.failed for one in own),
+        "left": sum(one.left is not None for one in own),
+    }
+
+
+def excess(asked: list[Asked]) -> float | None:
+    """Return the seconds that choices took over those of the best ones, minus 1."""
+    best = sum(one.least for one in asked)
+    return sum(one.took for one in asked) / best - 1.0 if best else None
+
+
+def requests_until_found(asked: list[Asked]) -> int | None:
+    """Return the first request from which the best method gets FOUND of FOUND_OF; None: never."""
+    right = [one.method == one.best for one in asked]
+    for i in range(len(right) - FOUND_OF + 1):
+        if sum(right[i : i + FOUND_OF]) >= FOUND:
+            return i
+    return None
+
+
+def _shares(values: list[Any]) -> dict[str, float]:
+    return {str(name): n / len(values) for name, n in Counter(values).most_common()}

@@ -1,0 +1,133 @@
+"""What a world says: factors, events, and files that are refused. Nothing is served here."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from ops.simulate.speeds import Changing, Speeds
+from ops.simulate.world import BASE_FILE, Base, Clients, Truth, check, read_base, read_world
+
+WORLDS = Path(__file__).parents[3].parent / "shared" / "cases" / "worlds"
+needs_worlds = pytest.mark.skipif(not WORLDS.is_dir(), reason="needs ../shared")
+
+
+@pytest.fixture(scope="module")
+def base() -> Base:
+    return read_base(BASE_FILE)
+
+
+@pytest.fixture(scope="module")
+def speeds(base) -> Speeds:
+    return Speeds.of(base, Clients())
+
+
+def seconds(speeds: Speeds, method: str) -> float:
+    return float(speeds.mean_request()[speeds.methods.index(method)])
+
+
+def under(speeds: Speeds, *factors: dict) -> Speeds:
+    return Changing(speeds, [Truth.model_validate(one) for one in factors]).now
+
+
+@needs_worlds
+def test_the_base_is_the_frozen_one():
+    assert BASE_FILE.read_text() == (WORLDS / "base.yaml").read_text()
+
+
+def test_a_factor_changes_what_it_names_and_nothing_else(speeds):
+    m = speeds.methods.index("suffix")
+    changed = under(
+        speeds,
+        {"method": "suffix", "step": 2.0, "prefill": 3.0},
+        {"method": "suffix", "acceptance": 0.5, "clusters": [2, 5]},
+    )
+    assert changed.step({"suffix": 1}) == pytest.approx(2.0 * speeds.step({"suffix": 1}))
+    assert changed.prefill("suffix", 120) == pytest.approx(3.0 * speeds.prefill("suffix", 120))
+    assert changed.acceptance[m, 5] == pytest.approx(speeds.acceptance[m, 5] / 2.0)
+    assert changed.acceptance[m, 2] == 1.0, "never below 1"
+    others = np.delete(np.arange(20), [2, 5])
+    assert (changed.acceptance[m, others] == speeds.acceptance[m, others]).all()
+    for name in set(speeds.methods) - {"suffix"}:
+        assert seconds(changed, name) == seconds(speeds, name)
+    accepting = under(speeds, {"method": "all", "acceptance": 3.0}).acceptance
+    assert (accepting[speeds.methods.index("naive")] == 1.0).all()
+    assert (accepting[m] > 3.0).all()
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+@pytest.mark.parametrize("later", [{"method": "all", "step": 3.0}, {"method": "suffix", "step": 9}])
+def test_best_by_is_exact_whatever_else_is_so(speeds, factor, later):
+    changed = under(speeds, {"method": "eagle3", "best_by": factor}, later)
+    others = [seconds(changed, name) for name in speeds.methods if name != "eagle3"]
+    assert seconds(changed, "eagle3") == pytest.approx(min(others) / factor)
+
+
+def test_an_event_replaces_factors_of_the_same_method(speeds):
+    best = speeds.best()
+    world = Changing(speeds, [Truth(method="preferred", step=3.0), Truth(method="naive", step=5.0)])
+    world.change([Truth(method=best, step=2.0)])
+    assert world.now.step({best: 1}) == pytest.approx(2.0 * speeds.step({best: 1}))
+    assert world.now.step({"naive": 1}) == pytest.approx(5.0 * speeds.step({"naive": 1}))
+
+
+def test_temperature_lowers_acceptance_linearly_up_to_a_high_one(base):
+    cold, warm, high, hot = (
+        Speeds.of(base, Clients(temperature=t)).acceptance for t in (0.0, 0.3, 0.6, 1.5)
+    )
+    assert warm == pytest.approx((cold + high) / 2.0)
+    assert (high == hot).all()
+    assert high[base.methods.index("eagle3")] == pytest.approx(base.acceptance.high["eagle3"])
+
+
+def test_a_step_of_several_methods_is_their_mean(speeds):
+    both = (speeds.step({"naive": 2}) + speeds.step({"eagle3": 2})) / 2.0
+    assert speeds.step({"naive": 1, "eagle3": 1}) == pytest.approx(both)
+
+
+@pytest.mark.parametrize("wrong", [{"fails": 0.6}, {"hangs": True}])
+def test_a_method_that_fails_is_not_the_best(speeds, wrong):
+    assert under(speeds, {"method": "preferred", **wrong}).best() != speeds.best()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"truths": []}, "unknown field 'truths'; choose from base, believed, truth"),
+        ({"truth": [{"method": "suffix", "stepp": 2}]}, "truth.0: unknown field 'stepp'"),
+        ({"truth": [{"method": "eagle9"}]}, "truth.0.method: eagle9 is not a method; choose from"),
+        ({"events": [{"at": 3, "truth": [{"method": "x"}]}]}, "events.0.truth.0.method: x is not"),
+        ({"truth": [{"method": "suffix", "step": "fast"}]}, "truth.0.step: "),
+        ({"truth": [{"method": "suffix", "clusters": [20]}]}, "truth.0.clusters: 20 is not"),
+        ({"believed": "nothing"}, "believed: expected a list of factors, or none"),
+        ({"clients": {"stream": True, "max_tokens": True}}, "clients.max_tokens: "),
+        ({"arrivals": {"concurrency": 2, "rate": 1.0}}, "either concurrency or rate"),
+        ({"truth": [{"method": "all", "hangs": True}]}, "set clients.leave_after_seconds"),
+        ({"base": "elsewhere.yaml"}, "elsewhere.yaml: No such file"),
+    ],
+)
+def test_a_wrong_world_is_refused_in_one_line(specadapt, tmp_path, fields, said):
+    file = tmp_path / "world.yaml"
+    file.write_text(yaml.safe_dump(fields))
+    assert said in specadapt.refusal("simulate", "--world", file)
+
+
+def test_a_missing_world_and_one_that_cannot_be_are_refused(specadapt, tmp_path):
+    assert "no.yaml: No such file" in specadapt.refusal("simulate", "--world", tmp_path / "no.yaml")
+    file = tmp_path / "world.yaml"
+    file.write_text(
+        "truth: [{method: eagle3, best_by: 2.0}]\nclients: {prompt_tokens: 1500, max_tokens: 16}\n"
+    )
+    assert "eagle3 cannot be 2 times better" in specadapt.refusal("simulate", "--world", file)
+
+
+@needs_worlds
+def test_the_shared_worlds_can_be_read(base):
+    for file in set(WORLDS.glob("*.yaml")) - {WORLDS / "base.yaml"}:
+        check(read_world(file), base)
+
+
+def test_an_empty_file_is_the_world_in_which_the_table_is_right(tmp_path):
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert read_world(tmp_path / "empty.yaml") == read_world(None)
