@@ -107,8 +107,8 @@ def drawn(world: World, base: Base, requests: int, seed: int) -> list[Asked]:
 class Learning:
     """The feedback actor's part: it learns from all ingresses."""
 
-    def __init__(self, table: RoutingTable, config: RouterConfig) -> None:
-        self._adaptation = Adaptation(table, config)
+    def __init__(self, table: RoutingTable) -> None:
+        self._adaptation = Adaptation(table)
         self.table = table
 
     def exchange(self, observations: list[Observation]) -> RoutingTable:
@@ -170,7 +170,7 @@ class Run:
             for i in range(world.replicas)
         ]
         self._vectors, self._draws = vectors_of(base), np.random.default_rng((seed, 1))
-        learning, self._next = Learning(table, config), 0
+        learning, self._next = Learning(table), 0
         self._pauses: dict[int, float] = {}
         self._ingresses = [Ingress(learning, self._replicas, world) for _ in range(world.ingresses)]
         self._answerers: list[Answerer] = []

@@ -3,9 +3,10 @@
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 
 def run_simulated(work: Coroutine[Any, Any, Result]) -> Result:
@@ -40,11 +41,11 @@ class _SimulatedTimeLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self,
         executor: Any,  # noqa: ARG002
-        func: Callable[..., Any],
-        *args: Any,
-    ) -> asyncio.Future[Any]:
+        func: Callable[[*Arguments], Result],
+        *args: *Arguments,
+    ) -> asyncio.Future[Result]:
         """Do the work of threads at once: simulated time does not wait for them."""
-        done: asyncio.Future[Any] = self.create_future()
+        done: asyncio.Future[Result] = self.create_future()
         try:
             done.set_result(func(*args))
         except Exception as error:
