@@ -30,7 +30,7 @@ from deployments.api.response_bodies import (
     Model,
     ModelList,
 )
-from deployments.api.surfaces.bodies import (
+from deployments.api.responses_and_messages.bodies import (
     AnthropicErrorBody,
     MessageBody,
     MessageEvent,
@@ -38,11 +38,10 @@ from deployments.api.surfaces.bodies import (
     ResponseEvent,
     TokenCount,
 )
-from deployments.api.surfaces.messages import CountRequest, MessagesRequest
-from deployments.api.surfaces.responses import ResponsesRequest
+from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
+from deployments.api.responses_and_messages.responses import ResponsesRequest
 from deployments.api.tokenizing import Detokenized, DetokenizeRequest, TokenizeRequest, Tokens
-from deployments.request.deadline import HEADER as DEADLINE_HEADER
-from deployments.request.objectives import FIRST, LONGEST_MS, TOKEN
+from deployments.request.objectives import DEADLINE, FIRST, LONGEST_MS, TOKEN
 from schemas import AppConfig, Snapshot
 
 Schema = dict[str, Any]
@@ -196,7 +195,7 @@ def _operation(operation: Operation) -> Schema:
         parameters.append(_parameter(operation.path_parameter, "path", {"type": "string"}))
     if operation.chunk is not None:
         milliseconds = {"type": "integer", "minimum": 1, "maximum": 86_400_000}
-        parameters.append(_parameter(DEADLINE_HEADER, "header", milliseconds))
+        parameters.append(_parameter(DEADLINE, "header", milliseconds))
         parameters.append(_parameter(NO_LEARNING, "header", {"type": "string"}))
     if operation.chunk is not None or operation.asked is ExplainRequest:
         objective = {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_MS}

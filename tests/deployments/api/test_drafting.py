@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from deployments.api.drafted_runs import DraftedRuns
 from deployments.api.introspection import Plane
+from deployments.api.replies import DraftedRuns
 from deployments.artifacts import embedding
 from schemas import DecodeChunk
 

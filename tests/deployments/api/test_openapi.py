@@ -16,7 +16,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from deployments.api.openapi import OPERATIONS
-from deployments.request.deadline import HEADER
+from deployments.request.objectives import DEADLINE
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
 TEXT = {"model": "tiny", "prompt": "hello", "max_tokens": 8}
@@ -158,7 +158,7 @@ def answerable(case):
         embeds = case.path == "/v1/embeddings"
         most = "max_output_tokens" if case.path == "/v1/responses" else "max_tokens"
         case.body |= {"model": "all-MiniLM-L6-v2"} if embeds else {"model": "tiny", most: 4}
-    case.headers.pop(HEADER, None)
+    case.headers.pop(DEADLINE, None)
     return case
 
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from deployments.guard.isolation import scope_of
-from deployments.guard.key_file import KeyFile
+from deployments.guard.key_file import KeyFile, scope_of
 from ops.bench.routed.arm_keys import kept_apart, new_keys
 from schemas import AppConfig
 
