@@ -6,9 +6,8 @@ import threading
 import pytest
 from asking import posted
 
-from deployments.api import prompt_reader
+from deployments.api import prompt_reader, tokenizers
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.reading import tokenizers
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.tokenizing import TokenizeRequest
 from deployments.errors import ApiError

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deployments.api.surfaces.surface import Event, Writer
+from deployments.api.responses_and_messages.surface import Event, Writer
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ANTHROPIC, ApiError
 from schemas import DecodeChunk

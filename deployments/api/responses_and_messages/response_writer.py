@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deployments.api.surfaces.surface import Event, Writer
+from deployments.api.responses_and_messages.surface import Event, Writer
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ApiError
 

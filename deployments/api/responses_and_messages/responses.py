@@ -9,9 +9,9 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from deployments.api.input import Input
 from deployments.api.messages import few_pieces
-from deployments.api.surfaces.response_items import Items, chat_messages
-from deployments.api.surfaces.response_writer import ResponseWriter
-from deployments.api.surfaces.surface import SurfaceBody
+from deployments.api.responses_and_messages.response_items import Items, chat_messages
+from deployments.api.responses_and_messages.response_writer import ResponseWriter
+from deployments.api.responses_and_messages.surface import SurfaceBody
 from deployments.api.tools.fields import MAX_TOOLS, ToolName
 
 

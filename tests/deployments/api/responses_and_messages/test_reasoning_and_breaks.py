@@ -2,8 +2,8 @@
 
 import pytest
 
-from deployments.api.surfaces.message_writer import MessageWriter
-from deployments.api.surfaces.response_writer import ResponseWriter
+from deployments.api.responses_and_messages.message_writer import MessageWriter
+from deployments.api.responses_and_messages.response_writer import ResponseWriter
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Text, Thought
 from deployments.errors import ApiError
 

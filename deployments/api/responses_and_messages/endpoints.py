@@ -16,11 +16,11 @@ from deployments.api.openapi import ANSWERED, describe
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import data
 from deployments.api.request_bodies import ChatRequest
-from deployments.api.surfaces.messages import CountRequest, MessagesRequest
-from deployments.api.surfaces.responses import ResponsesRequest
-from deployments.api.surfaces.surface import Event, SurfaceBody, Writer
+from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
+from deployments.api.responses_and_messages.responses import ResponsesRequest
+from deployments.api.responses_and_messages.surface import Event, SurfaceBody, Writer
+from deployments.api.tools.parser import Spoken
 from deployments.api.tools.pieces import Said
-from deployments.api.tools.spoken import Spoken
 from deployments.api.usage import usage
 from deployments.errors import ApiError
 from deployments.guard.caller import Caller

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from deployments.api.input import Input
 from deployments.api.messages import MAX_PIECES, few_pieces, joined
-from deployments.api.surfaces.message_writer import MessageWriter
-from deployments.api.surfaces.surface import SurfaceBody
+from deployments.api.responses_and_messages.message_writer import MessageWriter
+from deployments.api.responses_and_messages.surface import SurfaceBody
 from deployments.api.tools.fields import MAX_TOOLS, ToolName
 
 
