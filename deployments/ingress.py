@@ -25,10 +25,10 @@ from deployments.configuration import (
     live_fields,
     validated,
 )
-from deployments.drafters.actor import drafters_actor
-from deployments.drafters.line import SampleLine
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import Slots
+from deployments.head_training.actor import head_training_actor
+from deployments.head_training.line import SampleLine
 from deployments.learning.actor import feedback_actor
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import load_board
@@ -83,7 +83,7 @@ class Ingress:
         )
         self._link.settings = config.router
         training = config.feedback.drafter_training
-        self._samples = SampleLine(connect(drafters_actor), metrics) if training else None
+        self._samples = SampleLine(connect(head_training_actor)) if training else None
         self._answerer = answerer = Answerer(
             Served(
                 {method: method_stream(handle) for method, handle in handles.items()},

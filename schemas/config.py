@@ -232,9 +232,6 @@ class FeedbackConfig(Settings):
     retain_hours: float = Field(
         default=168.0, gt=0.0, description="age at which a kept prompt and answer are deleted"
     )
-    trainer_threads: int = Field(
-        default=1, ge=1, description="threads that train drafters on a CPU while no request runs"
-    )
     trainer_num_gpus: float = Field(
         default=0.0, ge=0.0, description="share of a GPU that trains drafters; 0: the CPU does"
     )
