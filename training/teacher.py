@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers.utils import logging
 
 from workers.cpu_arithmetic import computes_bfloat16
 
@@ -40,6 +41,8 @@ class Teacher:
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} holds no model (no config.json)")
         refuse_others(AutoConfig.from_pretrained(folder, local_files_only=True), folder)
+        # The last line that a failed training writes says why.
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         model: Any = AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, dtype=arithmetic(torch.device(device))
         )

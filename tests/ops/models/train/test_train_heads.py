@@ -122,8 +122,9 @@ def test_a_head_that_goes_on_keeps_its_tokens(specadapt, folders, kind) -> None:
     for name, weight in first.weights.items():
         torch.testing.assert_close(again.weights[name], weight, atol=1e-3, rtol=0.02)
     # Another run's checkpoint in the folder of its work is refused.
-    refused = specadapt.refusal("train", kind, file(folders, vocabulary=50, generations=other))
-    assert "the checkpoint drafts other tokens" in refused
+    result = specadapt("train", kind, file(folders, vocabulary=50, generations=other))
+    assert result.exit_code == 2
+    assert "the checkpoint drafts other tokens" in result.stderr.splitlines()[-1]
 
 
 def test_a_head_that_goes_on_reads_the_layers_it_read(specadapt, folders, tmp_path) -> None:
