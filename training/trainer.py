@@ -194,7 +194,7 @@ def head_loss(head: Head, lm_head: Tensor, batch: Batch, states: Tensor) -> Tens
     places = torch.stack([(slots + 1 + j).clamp_max(len(final) - 1) for j in range(count)])
     with torch.no_grad():
         # Each once, since the target's LM head takes much of a step.
-        asked, row_of = places.unique(return_inverse=True)
+        asked, row_of = torch.unique(places, return_inverse=True)
         wanted = F.linear(final[asked], lm_head)
         scale = wanted.float().logsumexp(-1, keepdim=True)
         wanted = wanted if head.vocabulary is None else wanted[:, head.vocabulary]

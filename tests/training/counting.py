@@ -17,10 +17,15 @@ from training.teacher import Teacher
 
 VOCABULARY = 64
 SHAPE: dict[str, Any] = {
-    "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "head_dim": 16,
-    "num_key_value_heads": 1, "intermediate_size": 64, "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "head_dim": 16,
+    "num_key_value_heads": 1,
+    "intermediate_size": 64,
+    "vocab_size": VOCABULARY,
 }
-STEPS, ROWS = 250, 32
+STEPS, ROWS = 100, 32
 
 
 def make_target(**changes: Any) -> Any:
