@@ -88,7 +88,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "actors": set(),
         "loads": {"actors", "logs"},
         "learning": {"errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"},
-        "drafters": {
+        "head_training": {
             *("errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"),
             "learning",
         },
@@ -99,7 +99,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "replica": {
             *("errors", "metrics", "traces", "artifacts", "request"),
-            *("logs", "actors", "loads", "learning", "drafters", "configuration", "rollout"),
+            *("logs", "actors", "loads", "learning", "head_training", "configuration", "rollout"),
         },
     },
     "ops": {

@@ -64,10 +64,10 @@ def write(root: Path, sources: dict[str, str]) -> None:
         ("training/a.py", "import deployments", "deployments"),
         (
             "deployments/api/a.py",
-            "from deployments.drafters import line",
-            "deployments.drafters.line",
+            "from deployments.head_training import line",
+            "deployments.head_training.line",
         ),
-        ("deployments/api/a.py", "from ..drafters import line", "deployments.drafters.line"),
+        ("deployments/api/a.py", "from ..head_training import line", "deployments.head_training.line"),
         ("deployments/request/a.py", "import deployments.api.bodies", "deployments.api.bodies"),
         ("deployments/errors.py", "from deployments import metrics", "deployments.metrics"),
         ("deployments/learning/a.py", "from deployments.app import build", "deployments.app.build"),

@@ -121,7 +121,7 @@ class Learning:
 
 
 class Ingress:
-    """What an ingress knows: the table and reports of its last exchanges, as a FeedbackLink does."""
+    """What an ingress knows, in the place of a FeedbackLink: the table and the last reports."""
 
     connected, problem, age_seconds, epoch, drift, waiting, dropped = True, None, 0.0, 1, None, 0, 0
 

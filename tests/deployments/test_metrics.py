@@ -11,7 +11,7 @@ from asking import answered, prompt, spoken
 from observations import load, observation
 from ray.util.metrics import Counter, Histogram, Metric
 
-from deployments.drafters.evidence import SUMS
+from deployments.head_training.canaries import SUMS
 from deployments.learning.feedback import Feedback
 from deployments.metrics import (
     MAX_KEYS,
