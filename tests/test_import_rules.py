@@ -67,7 +67,11 @@ def write(root: Path, sources: dict[str, str]) -> None:
             "from deployments.head_training import line",
             "deployments.head_training.line",
         ),
-        ("deployments/api/a.py", "from ..head_training import line", "deployments.head_training.line"),
+        (
+            "deployments/api/a.py",
+            "from ..head_training import line",
+            "deployments.head_training.line",
+        ),
         ("deployments/request/a.py", "import deployments.api.bodies", "deployments.api.bodies"),
         ("deployments/errors.py", "from deployments import metrics", "deployments.metrics"),
         ("deployments/learning/a.py", "from deployments.app import build", "deployments.app.build"),
