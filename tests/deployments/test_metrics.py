@@ -152,7 +152,7 @@ async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record
     cluster = str(answer.decision.cluster)
     assert record.told["decisions", "draft_verify", "preferred"] == 1.0
     assert record.told["prompts", cluster, "draft_verify"] == 1.0
-    assert record.told["requests", "draft_verify", "preferred", "length"] == 1.0
+    assert record.told["requests", "draft_verify", "length", "preferred"] == 1.0
     assert 0.0 < record.told["decision_seconds",] == answer.routed.seconds
     assert record.told["first_chunk_seconds", "draft_verify"] > answer.routed.seconds
     assert record.told["output_tokens", cluster, "draft_verify"] == 12.0

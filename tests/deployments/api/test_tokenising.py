@@ -115,7 +115,7 @@ async def test_results_of_tools_have_the_names_that_they_have_in_a_chat(
     ]
     read = await reader.chat(ChatRequest(model="tiny", messages=chat))
     told = await reader.tokenised(TokenizeRequest(messages=chat))
-    assert tuple(told.tokens) == read.token_ids
+    assert tuple(told["tokens"]) == read.token_ids
 
 
 async def test_tools_beyond_any_context_are_not_tokenised(tools_reader, monkeypatch):
