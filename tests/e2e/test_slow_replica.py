@@ -166,4 +166,5 @@ def test_a_slow_replica_gets_few_requests_while_others_are_free(nodes, tmp_path)
     fair = len(requests) / REPLICAS
     # By outstanding tokens alone it gets 0.6 of a fair share.
     assert counts[slow] < 0.3 * fair
-    assert all(counts[name] > 0.7 * fair for name in names[1:])
+    # Requests that find several free replicas choose among them at random.
+    assert all(counts[name] > fair - 3.0 * fair**0.5 for name in names[1:])
