@@ -87,11 +87,3 @@ def test_a_new_kind_of_prompt_is_soon_answered_by_its_own_method() -> None:
     assert last[0::2].count("draft") > 20
     assert last[1::2].count("ngram") > 20
     assert service.adaptation.report().refits == 1
-
-
-def test_without_a_refit_two_kinds_share_one_method() -> None:
-    service = Service(seed=0, config=CONFIG.model_copy(update={"refit": False}))
-    service.serve([0, 1] * 75)
-    service.serve([0, NEW] * 100)
-    last = service.serve([0, NEW] * 30)
-    assert min(last[0::2].count("draft"), last[1::2].count("ngram")) < 10

@@ -7,12 +7,10 @@ import pytest
 from corrected_world import SLOPE, TOKENS, made_profile, made_tables
 from hypothesis import given
 from hypothesis import strategies as st
-from refit_world import World
 from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile, observe
 
 from router import decaying_sums, evidence, prompt
 from router.constraints import Constraints
-from router.current_fit import Fit
 from router.fit.assign import build_table
 from router.fit.evaluate import evaluate
 from router.fit.promotion import promoted
@@ -20,7 +18,6 @@ from router.fit.regression import corrected
 from router.learner import Learner
 from router.policy import choose
 from router.prompt import NAMES, READ_CHARACTERS, Features, features_of
-from router.refit import moved
 from router.table import RoutingTableError, load_table, restrict, save_table
 from schemas import Decision, Observation, RouterConfig, RoutingTable
 
@@ -125,6 +122,16 @@ def test_the_foretold_move_to_the_method_that_suits_them(
     assert {one.reason for one in chosen} == {"preferred"}
 
 
+@pytest.mark.parametrize("cluster", [0, 1])
+def test_a_prompt_like_its_clusters_mean_is_decided_as_its_cluster(
+    tables: tuple[RoutingTable, RoutingTable], cluster: int
+) -> None:
+    _, table = tables
+    mean = dict(zip(METHODS, table.regression_mean[cluster].tolist(), strict=True))
+    of_mean, of_cluster = (decision_of(table, cluster, said) for said in (mean, {}))
+    assert of_mean.model_copy(update={"foretold": {}}) == of_cluster
+
+
 @given(
     st.lists(st.floats(-0.5, 0.5), min_size=5, max_size=40),
     st.floats(3.0, 8.0),
@@ -159,32 +166,12 @@ def test_an_answer_that_comes_as_expected_teaches_its_cell_nothing() -> None:
     assert cell == pytest.approx(evidence.acceptance(table)[0, NGRAM, 0], rel=0.01)
 
 
-def test_a_profiles_answers_are_not_foretold_less_than_a_token_a_step() -> None:
-    """Where a cell lies near one, steep deviations would make it say more than its answers."""
-    plain, table = made_tables(slope=1.5)
-    for made in (plain, table):
-        cells = made.acceptance_tokens[0, NGRAM, 0] / made.acceptance_steps[0, NGRAM, 0]
-        assert cells == pytest.approx(ACCEPTANCE["ngram"][0], rel=0.05)
-
-
 def test_an_answer_of_a_token_is_no_time_to_weigh() -> None:
     _, table = TABLES
     free = table.model_copy(update={"prefill_seconds": np.zeros_like(table.prefill_seconds)})
     constraints = Constraints(healthy=frozenset(METHODS), explore=False)
     asked = Features(20, 1, 0.0, said_of(free, 1, 0.3), cluster=1)
     assert choose(free, asked, (), constraints, RouterConfig()).method in METHODS
-
-
-def test_a_long_conversation_is_no_longer_than_the_longest_prompts() -> None:
-    assert features_of(SPEAKS, 600.0) == features_of(SPEAKS, 6000.0) != features_of(SPEAKS, 60.0)
-
-
-def test_what_comes_without_a_word_is_learned_as_the_cells_own() -> None:
-    _, table = TABLES
-    learner = Learner(table)
-    learner.observe(answer_of(table, i, 4.0, {}) for i in range(9))
-    known = learner.table
-    assert known.live.tokens[1, NGRAM, 0] / known.live.steps[1, NGRAM, 0] == pytest.approx(4.0)
 
 
 def test_a_table_with_a_regression_is_judged_by_it() -> None:
@@ -215,15 +202,6 @@ def test_it_goes_to_the_disk_and_comes_back(
         load_table(tmp_path)
 
 
-def test_a_table_from_before_there_were_regressions_has_none() -> None:
-    plain = TABLES[0]
-    old = {n: v for n, v in dict(plain).items() if not n.startswith(("regression", "features"))}
-    loaded = RoutingTable.model_validate(old)
-    assert loaded.features == ()
-    assert said_of(loaded, 1, 0.3) == {}
-    assert loaded.regression.shape == (3, 0)
-
-
 def test_of_fewer_methods_it_says_the_same() -> None:
     _, table = TABLES
     small = restrict(table, ("naive", "ngram"))
@@ -244,39 +222,6 @@ def test_promotion_keeps_it() -> None:
         evidence.expected(made, 1, 0, said), evidence.expected(learner.table, 1, 0, said), rtol=0.1
     )
     assert evidence.expected(made, 1, 0, said)[NGRAM] == pytest.approx(7.0, rel=0.1)
-
-
-def test_after_a_refit_clusters_are_foretold_from_those_their_evidence_came_from() -> None:
-    disk = World().disk
-    rng = np.random.default_rng(0)
-    k, m = disk.regression_mean.shape
-    disk = disk.model_copy(
-        update={
-            "features": NAMES,
-            "regression": rng.standard_normal((m, disk.encoder.dimension + len(NAMES))),
-            "regression_range": np.tile([-3.0, 3.0], (m, 1)),
-            "regression_mean": rng.standard_normal((k, m)),
-        }
-    )
-    share = np.asarray([[1.0, 0.0], [0.0, 0.5], [0.0, 0.5], [0.0, 0.0]])
-    fit = Fit("next", np.zeros((4, disk.encoder.dimension)), share, np.zeros((4, 3)), None, ({},))
-    mean = fit.table(disk).regression_mean
-    np.testing.assert_allclose(mean[:3], disk.regression_mean[[0, 1, 1]])
-    np.testing.assert_allclose(mean[3], disk.regression_mean.mean(axis=0), atol=0.1)
-
-
-def test_an_answer_that_moves_is_learned_at_its_new_clusters_deviation() -> None:
-    _, table = made_tables(shift=0.4)
-    said = said_of(table, 1, 0.4)
-    late = answer_of(table, 0, 5.0, said).model_copy(update={"fit_id": "before"})
-    vector = CENTROIDS[0].astype(np.float32)
-    learner = Learner(table)
-    learner.observe([moved(late, vector, table)])
-    known = learner.table
-    deviation = said["ngram"] - table.regression_mean[0, NGRAM]
-    assert deviation > 0.3
-    rate = known.live.tokens[0, NGRAM, 0] / known.live.steps[0, NGRAM, 0]
-    assert rate == pytest.approx(5.0 / np.exp(deviation), rel=0.01)
 
 
 def test_a_profile_of_one_cluster_foretells_the_other_from_all() -> None:

@@ -53,12 +53,6 @@ def test_what_temperature_costs_a_method_is_learned_from_other_clusters() -> Non
     assert after[0, DRAFT, HIGH] == pytest.approx(evidence.acceptance(MADE)[0, DRAFT, HIGH])
 
 
-def test_a_bands_own_answers_count_for_more_than_those_of_others() -> None:
-    shown = with_live(MADE, {(0, DRAFT, HIGH): (100.0, 1.4)})
-    assert evidence.acceptance(shown)[0, DRAFT, HIGH] == pytest.approx(1.4, rel=0.1)
-    assert evidence.acceptance(shown)[0, DRAFT, GREEDY] == pytest.approx(2.5, rel=0.1)
-
-
 def test_one_short_answer_overrules_nothing_and_many_do() -> None:
     offline = MADE.model_copy(
         update={
@@ -85,14 +79,6 @@ def test_a_few_answers_without_an_accepted_token_make_no_method_plain() -> None:
     assert (
         evidence.log_error(with_live(unknown, {(0, NGRAM, GREEDY): (1.0, 1.0)}))[0, NGRAM, 0] > 0.2
     )
-
-
-def test_plain_decoding_has_no_uncertainty_of_acceptance() -> None:
-    assert evidence.plain(MADE).tolist() == [True, False, False]
-    errors = evidence.log_error(MADE)
-    assert (errors[:, NAIVE] < errors[:, DRAFT]).all()
-    step = evidence.STEP_SPREAD**2 / evidence.STEP_PRIOR
-    assert errors[0, NAIVE, 0] == pytest.approx(np.sqrt(step + evidence.LEAST_ERROR**2))
 
 
 def test_a_slow_machine_slows_methods_that_were_not_tried_yet() -> None:

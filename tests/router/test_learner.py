@@ -117,18 +117,6 @@ def test_old_evidence_halves_in_a_half_life(
     assert learner.table.live.tokens[1, 2, 0] == pytest.approx(before / 2 + fresh)
 
 
-def test_a_short_answer_ages_a_cell_by_what_it_adds(
-    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 10.0)
-    learner = Learner(table)
-    learner.observe([observe(table, f"first {i}", "draft", 1) for i in range(6)])
-    before = learner.table.live.tokens[1, 1, 0]
-    learner.observe([observe(table, str(i), "ngram", 1, output_tokens=3) for i in range(16)])
-    # sixteen answers of two decoded tokens are one answer's worth
-    assert learner.table.live.tokens[1, 1, 0] == pytest.approx(before * 0.5**0.1)
-
-
 def test_what_is_not_seen_is_forgotten_too(
     table: RoutingTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,11 +154,6 @@ def test_live_answers_overrule_the_profile_where_they_contradict_it(table: Routi
     # what is forgotten overrules nothing
     faint = acceptance(live(table, 1, 1.2, 0.01))[1, 2, 0]
     assert faint == pytest.approx(acceptance(table)[1, 2, 0], rel=0.05)
-
-
-def test_much_traffic_of_one_cluster_says_little_of_another(table: RoutingTable) -> None:
-    quiet, busy = (acceptance(live(table, 1, 5.0, n))[0, 2, 0] for n in (0.0, 1000.0))
-    assert busy == pytest.approx(quiet, rel=0.06)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ A cluster's requests are counted; the numbers of the bounds are about twice what
 
 import numpy as np
 import pytest
-from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile
+from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, make_profile
 from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService, World
 
 from router.fit.assign import build_table
-from router.fit.speedup import paired_bootstrap_ci
 from schemas import RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -25,23 +24,6 @@ def offline() -> RoutingTable:
     """Fitted on answers that differ as those of the simulated service do."""
     profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
     return build_table(*profile, CENTROIDS, ENCODER)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_while_nothing_changes_learning_costs_less_than_its_share(
-    offline: RoutingTable, seed: int
-) -> None:
-    assert [row[0] for row in offline.assignment] == [*OFFLINE.values()]
-    run = SimulatedService(offline, CONFIG, seed).run(800)
-    assert run.changes() == 0
-    assert {d.reason for d in run.decisions} >= {"preferred", "exploration"}
-    assert run.taken() <= (1.0 + CONFIG.exploration) * run.of(OFFLINE)
-    # of speeds rather than sums: no worse than the static table by more than the share
-    ours = run.seconds[np.arange(800), [METHODS.index(m) for m in run.chosen]]
-    static = run.seconds[np.arange(800), [METHODS.index(OFFLINE[int(k)]) for k in run.clusters]]
-    low, _ = paired_bootstrap_ci(1.0 / ours, 1.0 / static, seed)
-    assert low > 1.0 - 2 * CONFIG.exploration
 
 
 @pytest.mark.parametrize("share", [0.01, 0.03])
@@ -116,18 +98,6 @@ def test_favourites_of_near_equals_do_not_flap(seed: int) -> None:
     assert run.changes() <= 2
     best = min(run.of({0: m, 1: "ngram"}) for m in ("draft", "ngram"))
     assert run.taken() <= 1.02 * best
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_profile_says_wrongly_is_found_out(offline: RoutingTable, seed: int) -> None:
-    """N-gram is as good on the first cluster too."""
-    service = SimulatedService(offline, CONFIG, seed)
-    run = service.run(800, World(acceptance={("ngram", 0): 5.0}))
-    found = run.moved(0, "ngram")
-    assert found is not None
-    assert found <= 300
-    assert run.favourites[-1] == ("ngram", "ngram")
 
 
 def test_a_wrong_profile_stays_refuted_while_nothing_is_tried(

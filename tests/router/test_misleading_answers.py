@@ -43,17 +43,6 @@ def test_one_pause_costs_later_prompts_next_to_nothing(
     assert np.mean(lost) < 0.03
 
 
-def test_a_pause_in_a_short_answer_weighs_little(offline: RoutingTable) -> None:
-    ratios = []
-    for steps in (1, 24):
-        service = SimulatedService(offline, CONFIG, 0)
-        table = service.learner.table
-        made = observe(table, "a", "draft", 0, target_steps=1 + steps, decode_seconds=0.02 * steps)
-        service.learner.observe([made])
-        ratios.append(np.log(service.learner.table.live.step_ratio[1]))
-    assert 0.0 < ratios[0] < 0.5 * ratios[1]
-
-
 @pytest.mark.parametrize("growth", [{"draft": 2.5}, {"naive": 2.5, "draft": 2.5, "ngram": 2.5}])
 def test_long_prompts_leave_the_short_ones_of_other_clusters_alone(
     offline: RoutingTable, growth: dict[str, float]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, observe, with_answer
 
-from router.evidence import ANSWER_TOKENS, MOST_ANSWERS, acceptance_evidence
 from router.fit.assign import TableOptions, build_table
 from router.fit.evaluate import evaluate
 from router.fit.profile import Profile
@@ -94,12 +93,6 @@ def test_tables_of_two_objectives_are_two_tables() -> None:
     state = Learner(by_speedup).state()
     with pytest.raises(RoutingTableError, match="start it anew"):
         Learner.restore(by_seconds, state)
-
-
-def test_one_answer_of_any_length_is_a_few_answers_at_most() -> None:
-    tokens, steps = acceptance_evidence(20_001, 10_001, "seconds", 64.0)
-    assert tokens == pytest.approx(MOST_ANSWERS * ANSWER_TOKENS)
-    assert tokens / steps == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(("objective", "near"), [("speedup", 1.2), ("seconds", 8.0)])

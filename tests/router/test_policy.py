@@ -11,6 +11,7 @@ from router.constraints import Constraints
 from router.fit.assign import TableOptions, build_table
 from router.load import Prospect
 from router.policy import NoMethodAvailableError, choose
+from router.predict import StepTimes
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
 from router.trials import Trials
@@ -51,6 +52,16 @@ def test_predicted_seconds_agree_with_the_made_up_world(table: RoutingTable) -> 
     predicted = route(table, 0).predicted_seconds
     assert predicted["draft"] == pytest.approx(0.02 + 60 / 2.5 * 0.015, rel=0.05)
     assert predicted["naive"] == pytest.approx(0.02 + 60 * 0.010, rel=0.05)
+
+
+@pytest.mark.parametrize("batch", [1.0, 2.5, 6.0, 16.0])
+def test_step_times_lie_on_the_measured_line(batch: float) -> None:
+    """Between batches of 1, 4 and 8 that were measured, and beyond them."""
+    times = StepTimes(MADE, 300.0)
+    expected = [STEP[name] * (0.7 + 0.3 * batch) for name in METHODS]
+    found = [times.of(m, batch) for m in range(len(METHODS))]
+    assert found == pytest.approx(expected, rel=0.03)
+    assert times.mixed({0: 1, NGRAM: 3}, batch) == pytest.approx((found[0] + 3 * found[NGRAM]) / 4)
 
 
 def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:

@@ -75,14 +75,6 @@ def test_too_few_new_prompts_make_no_cluster(monkeypatch: pytest.MonkeyPatch) ->
     assert refit(world.fit, world.disk, world.fit.reference, full) is None
 
 
-def test_a_table_of_many_clusters_is_refitted_too() -> None:
-    world = World(others=70)
-    fit = refitted(world, stream(world, world.disk)).fit
-    assert len(fit.centroids) > len(world.disk.centroids) > 70
-    labels = cluster.assign(fit.centroids, world.kinds.mixed(200, [NEW]))
-    assert (labels >= len(world.disk.centroids)).mean() > 0.9
-
-
 def test_offline_evidence_goes_where_its_prompts_went() -> None:
     world = World()
     made = refitted(world, stream(world, world.disk))
@@ -102,25 +94,6 @@ def test_offline_evidence_goes_where_its_prompts_went() -> None:
     assert table.provenance["fit_on_disk"] == world.disk.fit_id
     assert table.provenance["refits"] == list(fit.history)
     assert Reference.read(table.provenance["distances"]).prompts == 500
-
-
-def test_an_added_cluster_keeps_only_what_its_own_drift_leaves() -> None:
-    """Where the fit knew a few prompts as far away as the new ones, half of these are no new
-    ground by themselves; all of them together are."""
-    world = World()
-    sent = stream(world, world.disk)
-    _, vectors = recent(sent).all()
-    labels = cluster.assign(world.disk.centroids, vectors)
-    apart = cluster.distances(world.disk.centroids, vectors, labels)
-    rows = world.fit.reference.quantiles.copy()
-    rows[:, -2:] = np.median(apart[-200:][1::2]), 1.5
-    reference = Reference(rows, world.fit.reference.prompts)
-    made = refit(world.fit, world.disk, reference, recent(sent).all())
-    assert made is not None
-    new = cluster.assign(made.fit.centroids, vectors) == 2
-    near = reference.ranks(labels, apart)[new] < refit_module.NEW_GROUND
-    assert near.mean() > 0.3
-    assert made.share[2].sum() < 0.03
 
 
 def test_lengths_of_the_new_cluster_are_those_of_its_prompts() -> None:

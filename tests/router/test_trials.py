@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_world import METHODS, observe, report
+from routing_world import METHODS, observe
 
 from router import favourites, policy
 from router.constraints import Constraints
@@ -196,17 +196,6 @@ def test_a_guess_is_tried_on_credit_and_so_often() -> None:
     assert budget.units < 0.0
 
 
-def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
-    rng, budget = np.random.default_rng(0), ExplorationBudget()
-    tried = 0
-    for _ in range(200):
-        made = choice([(1.0, 0.1, 0.0), (1.0, 0.7, 0.0)], 0.0, 0.0, budget, rng)
-        if made.index:
-            tried += 1
-            budget.settle(made.seconds, took=1.0, first=1.0)
-    assert tried > 3 * START_REQUESTS
-
-
 @pytest.mark.parametrize(
     ("limits", "budget"),
     [
@@ -235,20 +224,3 @@ def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
         assert decision.reason != "exploration"
         assert (decision.propensity, decision.exploration_seconds) == (1.0, 0.0)
     assert (budget and budget.units) == before
-
-
-def test_queues_make_no_method_uncertain(table: RoutingTable) -> None:
-    """Behind queues of one length everywhere less is tried out than without any."""
-    limits = Constraints(healthy=frozenset(METHODS))
-    queues = tuple(report(name, 8, 8) for name in METHODS)
-    tried = []
-    for loads in ((), queues):
-        rng = np.random.default_rng(0)
-        made = [
-            choose(table, AT_0, loads, limits, CONFIG, Trials(rng, budget_of(100.0)))
-            for _ in range(40)
-        ]
-        not_tried = [d for d in made if d.reason != "exploration"]
-        tried.append(1.0 - not_tried[0].propensity)
-    unloaded, queued = tried
-    assert 0.0 < queued < unloaded

@@ -52,13 +52,3 @@ def test_nothing_is_tried_out_with_an_objective(table: RoutingTable) -> None:
         for i in range(30)
     ]
     assert {(d.reason, d.propensity) for d in made} == {("preferred", 1.0)}
-
-
-def test_the_parts_of_a_forecast_are_its_seconds(table: RoutingTable) -> None:
-    features = Features(50, 100, 0.0, cluster=0)
-    for loads in ((), BUSY):
-        prospect = Prospect(table, features)
-        for forecast in prospect.under(ReplicaLoads(loads, table)).values():
-            whole = forecast.first + forecast.per_token * prospect._later_tokens
-            assert abs(whole - forecast.seconds) < 1e-9
-            assert forecast.first >= forecast.waiting

@@ -52,21 +52,3 @@ def test_level_by_level_is_what_all_at_once_is(
         patch.setattr(descent, "_waits", lambda _: True)
         at_once = paths(kind, seed, wishes)
     assert paths(kind, seed, wishes) == at_once
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nodes_that_are_not_reached_are_not_warped(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, warp_each = list[int](), descent.warp_each
-
-    def counting(logits: torch.Tensor, samplings: list[SamplingParams]) -> torch.Tensor:
-        seen.append(len(logits))
-        return warp_each(logits, samplings)
-
-    monkeypatch.setattr(descent, "warp_each", counting)
-    for seed in range(20):
-        seen.clear()
-        kept = paths(kind, seed, SamplingParams(temperature=0.8))
-        assert seen[0] == 3, "the roots"
-        assert sum(seen) == sum(len(path.nodes) + 1 for path in kept)

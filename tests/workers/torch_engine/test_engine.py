@@ -1,8 +1,6 @@
 """What a caller of the engine sees: refusals, streams, seeds, cancellation, failures."""
 
 import asyncio
-import threading
-from collections.abc import Iterable
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from decoding import LOSSLESS, decode, reference, request, until
 from workers.bundle import Bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.torch_engine.engine import TorchEngine
-from workers.torch_engine.models.prefix_cache import Holding
 
 
 def idle(engine: TorchEngine) -> bool:
@@ -157,40 +154,6 @@ async def test_nobody_waits_when_a_row_cannot_be_had_or_freed(
         assert answers.pop(0).tokens == reference(byte_bundle, [0], 9)
     assert {a.finish for a in answers} == {"error"}
     await until(lambda: not engine.load().healthy)
-
-
-async def test_the_load_is_told_while_a_row_is_copied(
-    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = load_engine(["naive"], byte_bundle)
-    take, copying, told = (
-        engine._scheduler.prefixes.take,
-        threading.Event(),
-        threading.Event(),
-    )
-
-    def slow(prompt: list[int], running: Iterable[Holding], scope: str) -> object:
-        copying.set()
-        assert told.wait(60)
-        return take(prompt, running, scope)
-
-    monkeypatch.setattr(engine._scheduler.prefixes, "take", slow)
-    jobs = [asyncio.create_task(decode(engine, "naive", [i], max_tokens=9)) for i in range(2)]
-    await asyncio.to_thread(copying.wait, 60)
-    load = await asyncio.wait_for(asyncio.to_thread(engine.load), 60)
-    assert (load.running, load.waiting) == (0, 2)
-    told.set()
-    for index, job in enumerate(jobs):
-        assert (await job).tokens == reference(byte_bundle, [index], 9)
-
-
-async def test_a_batch_that_the_kv_slots_cannot_hold_is_said(
-    load_engine, byte_bundle: Bundle, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = load_engine(["naive"], byte_bundle, max_batch=9, max_context=256, kv_slots=1024)
-    assert engine._scheduler.counts()[3] == 1024
-    assert "engine.max_batch is 9" in caplog.text
-    assert "batches of 4" in caplog.text
 
 
 async def test_a_slow_consumer_gets_several_steps_at_once(load_engine, byte_bundle: Bundle) -> None:

@@ -1,10 +1,8 @@
 """What medusa, eagle and eagle3 draft is what their papers' formulas say, node by node."""
 
-import gc
 import json
 import random
 import shutil
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,6 @@ from torch import Tensor
 
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError, load_bundle
-from workers.torch_engine.models.heads import feature_head
 from workers.torch_engine.models.heads.eagle3 import NORMS
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
@@ -159,51 +156,6 @@ def compare(drafted: Drafted, reference: Callable[[list[int], list[int]], Tensor
         for level in reversed(range(len(path))):
             torch.testing.assert_close(drafted.logits[node], expected[level], atol=1e-3, rtol=1e-3)
             node = drafted.parents[node]
-
-
-def test_targets_projection_is_not_packed_again(make_rig, bundle: Bundle) -> None:
-    rig = make_rig(bundle, [spec("eagle", "eagle", "chain")])
-    (drafter,) = rig.scheduler._rows._drafters
-    own = drafter.versions._loaded[0]
-    assert own.embedding is rig.engine._target.model.embedding
-    assert own._own_read_out is None
-
-
-class Checkpoint(dict[str, Tensor]):
-    """A dictionary of tensors that a weak reference can be had of."""
-
-
-@pytest.mark.parametrize("part", ["eagle", "eagle3"])
-def test_a_heads_checkpoint_is_gone_once_it_is_loaded(
-    make_rig, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
-    read, seen = feature_head.load_weights, list[weakref.ref[Checkpoint]]()
-
-    def watched(folder: Path) -> Checkpoint:
-        weights = Checkpoint(read(folder))
-        seen.append(weakref.ref(weights))
-        return weights
-
-    monkeypatch.setattr(feature_head, "load_weights", watched)
-    rig = make_rig(bundle, [spec(part, part, "chain")])
-    gc.collect()
-    assert [weights() for weights in seen] == [None]
-    assert rig.scheduler._rows._drafters[0].versions
-
-
-@pytest.mark.parametrize("part", ["medusa", "eagle", "eagle3"])
-def test_a_sequence_keeps_no_states_but_its_own(make_rig, bundle: Bundle, part: str) -> None:
-    """Not those of a long prompt that are read, nor of the whole batch."""
-    rig = make_rig(bundle, [spec(part, part, "chain")], prefill_chunk=CHUNK)
-    prompts = [[1] * 40, [2] * 3, [3] * 20]
-    asked = [rig.submit(f"{part}_chain", prompt, max_tokens=9) for prompt in prompts]
-    (drafter,) = rig.scheduler._rows._drafters
-    for _ in range(4):
-        rig.round()
-        held = [drafter._states[s.id] for s in asked if s.id in drafter._states]
-        states = held if part == "medusa" else [t for state in held for t in state.unread]
-        assert states
-        assert all(t.untyped_storage().nbytes() == t.nbytes for t in states)
 
 
 @pytest.mark.parametrize(

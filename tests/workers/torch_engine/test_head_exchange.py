@@ -244,20 +244,3 @@ def test_a_part_that_nothing_drafts_with_is_refused(make_rig, bundle: Bundle) ->
     rig = make_rig(bundle, ["naive"])
     with pytest.raises(BundleError, match="eagle3: no method that is served here drafts with"):
         rig.engine.exchange("eagle3", 0, None, 1.0)
-
-
-def test_expectations_are_discounted_once(make_rig, bundle: Bundle, tmp_path: Path) -> None:
-    folder = other_heads(bundle, tmp_path / "heads") / "eagle3"
-    rig = make_rig(bundle, ["adaptive"])
-    adaptive: Any = rig.engine._methods["adaptive"].plan.drafter
-    one = adaptive.learned["eagle3"]
-    for _ in range(40):
-        one.expectation.saw(0, 4)
-        one.confidence.saw(-0.1, 0, greedy=True, accepted=False)
-    before = one.expectation.share(0), one.confidence.probability(-0.1, 0, greedy=True)
-    for _ in range(2):
-        rig.engine.exchange("eagle3", 1, folder, 1.0)
-        one.follow_exchange()
-        after = one.expectation.share(0), one.confidence.probability(-0.1, 0, greedy=True)
-    assert before < after < (0.65, 0.9)
-    assert one._changes == 1

@@ -87,10 +87,3 @@ def test_no_drafts_at_all_is_plain_decoding(seven: Bundle) -> None:
     assert answer.stats is not None
     assert answer.stats.drafted_tokens == 0
     assert answer.stats.target_steps == answer.stats.output_tokens
-
-
-def test_a_schedule_that_is_none_is_refused(seven: Bundle) -> None:
-    with pytest.raises(ValueError, match="batches must begin with 1"):
-        Rig(seven, [scheduled("ngram", batches=(2,), gammas=(4,))])
-    with pytest.raises(ValueError, match="a gamma for each of the 1 batches"):
-        Rig(seven, [scheduled("ngram", batches=(1,))])

@@ -12,8 +12,6 @@ from static_twins import in_static_shapes
 from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.torch_engine.models import static_steps
-from workers.torch_engine.models.layout import Layout
-from workers.torch_engine.models.static_layout import StaticLayout
 
 METHODS = ["naive", "eagle3", "eagle", "medusa", "ngram", "draft_verify", "adaptive"]
 
@@ -101,21 +99,3 @@ def counted(read: Callable[..., Any], name: str, seen: list[str]) -> Callable[..
         return read(*given, **named)
 
     return noted
-
-
-def test_steps_are_static_and_long_prompts_are_not(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with in_static_shapes():
-        rig = make_rig(byte_bundle, ["eagle3"])
-    model, seen = rig.engine._target.model, list[type]()
-    forward = model.forward
-
-    def watched(layout: Layout | StaticLayout, *rest: object) -> tuple[torch.Tensor, dict]:
-        seen.append(type(layout))
-        return forward(layout, *rest)
-
-    monkeypatch.setattr(model, "forward", watched)
-    rig.finish(rig.submit("eagle3", [7] * 100, max_tokens=20))
-    assert seen[0] is Layout
-    assert set(seen[1:]) == {StaticLayout}

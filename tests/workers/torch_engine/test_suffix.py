@@ -1,6 +1,5 @@
 """The suffix drafter in the engine: what it draws on, and what it learns of."""
 
-import asyncio
 import itertools
 import random
 
@@ -10,7 +9,7 @@ from decoding import assert_greedy, decode
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
-from workers.drafting.lookup.past import PIECE, TOKEN_BYTES
+from workers.drafting.lookup.past import TOKEN_BYTES
 from workers.methods import get_method
 from workers.torch_engine.drafters.suffix import Suffix
 
@@ -76,29 +75,6 @@ async def test_where_nobody_looks_answers_up_none_is_kept(
         await mean_accepted(engine, byte_bundle, method=method)
     assert engine._past.capacity == engine.load().past_bytes == 0
     assert not any(isinstance(drafter, Suffix) for drafter in engine._scheduler._rows._drafters)
-
-
-def test_a_step_indexes_one_piece_at_most(make_rig, byte_bundle: Bundle) -> None:
-    rig = make_rig(byte_bundle, ["naive", "suffix"])
-    past, pieces = rig.engine._past, list[int]()
-    for _ in range(5):
-        past.add("", list(range(PIECE - 100)))
-    running = rig.submit("naive", PROMPT, max_tokens=12)
-    while running.finished is None:
-        rig.round()
-        pieces.append(len(past._pieces))
-    assert pieces[:7] == [1, 2, 3, 4, 5, 5, 5]
-
-
-async def test_what_waits_is_indexed_where_nobody_decodes(load_engine, byte_bundle: Bundle) -> None:
-    """The next request may come in an hour, and finds all of it."""
-    engine = load_engine(["naive", "suffix"], byte_bundle)
-    asking = [decode(engine, "naive", [*PROMPT, n], max_tokens=6) for n in range(24)]
-    await asyncio.gather(*asking)
-    async with asyncio.timeout(20.0):
-        while engine._past._waiting:
-            await asyncio.sleep(0.01)
-    assert len(engine._past._pieces) == len(asking)
 
 
 @pytest.mark.parametrize("method", ["naive", "suffix"])

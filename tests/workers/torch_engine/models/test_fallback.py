@@ -20,7 +20,7 @@ from workers.bundle import Bundle, BundleError
 from workers.torch_engine.models.fallback.cached_model import CachedModel
 from workers.torch_engine.models.fallback.reread_model import RereadModel
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.models.llama import FINAL, Llama
+from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import load_model
 
 CPU = torch.device("cpu")
@@ -127,13 +127,6 @@ def test_hidden_states_are_captured(bundles, name: str) -> None:
     torch.testing.assert_close(logits, expected.logits[0, -1:], atol=1e-4, rtol=1e-4)
     for index, states in hidden.items():
         torch.testing.assert_close(states, expected.hidden_states[index][0], atol=1e-4, rtol=1e-4)
-
-
-def test_a_covered_model_takes_our_own_forward(bundles, caplog) -> None:
-    with caplog.at_level(logging.INFO):
-        model = load_model(bundles["llama-gpt2"].part("target"), torch.float32, CPU)
-    assert isinstance(model, Llama)
-    assert "our own forward" in caplog.text
 
 
 def test_what_transformers_cannot_load_is_refused(tmp_path: Path) -> None:

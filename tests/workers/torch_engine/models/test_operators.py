@@ -34,16 +34,6 @@ def test_a_projection_is_a_linear_layer(
     torch.testing.assert_close(ours, expected, atol=8 * tolerance, rtol=tolerance)
 
 
-def test_a_projection_takes_every_second_row() -> None:
-    """Views come out of fused projections; they are not contiguous."""
-    weight = torch.randn(32, 64, dtype=torch.bfloat16)
-    wide = torch.randn(5, 128, dtype=torch.bfloat16)
-    with torch.inference_mode():
-        ours = projection(weight)(wide[:, ::2])
-        expected = projection(weight)(wide[:, ::2].contiguous())
-    assert torch.equal(ours, expected)
-
-
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 def test_a_norm_is_the_root_mean_square_norm(

@@ -141,13 +141,3 @@ def test_kept_rows_have_hashes(make_rig, byte_bundle: Bundle) -> None:
     rig.scheduler.prefixes._forget(rig.scheduler.prefixes._kept[0])
     first = prefix_hashes(prompts[0], "a")
     assert {*first} & {*reported(rig)} == {first[0]}
-
-
-def test_the_last_used_rows_are_reported(make_rig, byte_bundle: Bundle) -> None:
-    rig: Rig = make_rig(byte_bundle, ["naive"])
-    for scope in "abc":
-        rig.finish(rig.submit("naive", words(70), max_tokens=2, scope=scope))
-    # it is copied, since it is another prompt
-    rig.scheduler.prefixes.take(words(60), [], "a")
-    mine = [prefix_hashes(words(70), scope) for scope in "acb"]
-    assert rig.scheduler.prefixes.hashes() == b"".join(one for each in mine for one in each)

@@ -82,16 +82,6 @@ def test_rows_that_are_forgotten_are_free_again(make_rig, byte_bundle: Bundle) -
         assert 0 < kept <= rig.scheduler.prefixes.kept_rows
 
 
-def test_a_kept_row_that_is_used_again(make_rig, byte_bundle: Bundle) -> None:
-    """Where it is the only one, its own contents stay."""
-    rig: Rig = make_rig(byte_bundle, ["eagle3"], max_batch=1, kv_slots=512, max_context=512)
-    assert rig.pool.rows == 1
-    for prompt, answer in turns(rig, "eagle3"):
-        assert_greedy(byte_bundle, prompt, answer.tokens, TOKENS)
-        last = answer
-    assert last.stats.cached_prompt_tokens > 0
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_prompt_that_was_left_in_its_middle(make_rig, byte_bundle: Bundle, method: str) -> None:
     """What was read of it is kept, by the drafter as well; nobody has the rest."""

@@ -61,20 +61,6 @@ def an_answer(**sampling):
     return Answer(asked, byte_tokenizer().backend_tokenizer, (), EngineLoad())
 
 
-@pytest.mark.parametrize("ahead", [[], ["vllm_medusa", "none"]])
-async def test_each_steps_tokens_are_its_own_drafters(ahead):
-    """Five decode steps, three of which verified drafts; the engine may have been ahead."""
-    answer = an_answer()
-    answer._steps, answer._by_step, answer._accepted = 6, [(3, 2), (1, 0), (4, 4)], 6
-    authors = ["none", "vllm_eagle3", "suffix", "none", "suffix", *ahead]
-    last = answer.by_drafter(answer.failed("the end"), authors)
-    counted = {
-        name: (of.steps, of.drafted_tokens, of.accepted_tokens)
-        for name, of in last.stats.by_drafter.items()
-    }
-    assert counted == {"none": (2, 0, 0), "vllm_eagle3": (1, 3, 2), "suffix": (2, 5, 4)}
-
-
 @pytest.mark.parametrize("told", ["late", "never"])
 async def test_an_answer_ends_though_nobody_says_who_drafted(monkeypatch, told):
     from workers.vllm_engine import engine as module
