@@ -12,7 +12,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams, TokenLogprobs
+from schemas import (
+    DecodeChunk,
+    DecodeRequest,
+    DecodeStats,
+    EngineConfig,
+    SamplingParams,
+    TokenLogprobs,
+)
+from schemas.prefixes import HASH_BYTES
 from workers.bundle import Bundle
 from workers.engine import Engine
 from workers.methods import METHODS
@@ -113,6 +121,26 @@ async def decode(
             if stop_after and len(answer.tokens) >= stop_after:
                 break
     return answer
+
+
+async def decode_all(
+    engine: Engine, jobs: Sequence[tuple[str, Sequence[int]]], tokens: int, **sampling: Any
+) -> list[Answer]:
+    """Run requests at once, by method and prompt, each for so many tokens."""
+    asked = {"max_tokens": tokens, "ignore_eos": True, **sampling}
+    return await asyncio.gather(*(decode(engine, m, ids, **asked) for m, ids in jobs))
+
+
+def vllm_cpu(**settings: Any) -> EngineConfig:
+    """Return the configuration of a vLLM engine on a CPU in float32."""
+    settings = {"vllm": {"enforce_eager": True}, **settings}
+    return EngineConfig(device="cpu", dtype="float32", **settings)
+
+
+def reported(engine: Engine) -> set[bytes]:
+    """Return the hashes of the prompts that the engine says it holds."""
+    hashes = engine.load().prefixes
+    return {hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)}
 
 
 async def until(condition: Callable[[], bool]) -> None:

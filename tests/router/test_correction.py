@@ -24,6 +24,7 @@ from schemas import Decision, Observation, RouterConfig, RoutingTable
 COPIES = "the cat sat and the cat sat and the cat sat and"
 SPEAKS = "nobody has said any of these words before now"
 NGRAM = METHODS.index("ngram")
+PLAIN, TABLE = made_tables()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,11 +32,6 @@ def nothing_is_forgotten() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decaying_sums, "HALF_LIFE", 1e9)
         yield
-
-
-@pytest.fixture(scope="module")
-def tables() -> tuple[RoutingTable, RoutingTable]:
-    return made_tables()
 
 
 def said_of(table: RoutingTable, cluster: int, third: float) -> dict[str, float]:
@@ -71,14 +67,11 @@ def test_features_say_what_they_are_named_for() -> None:
     assert features_of(long, 9) == features_of(long[:READ_CHARACTERS], 9)
 
 
-def test_deviations_are_found_and_cells_say_the_rest(
-    tables: tuple[RoutingTable, RoutingTable],
-) -> None:
-    _, table = tables
+def test_deviations_are_found_and_cells_say_the_rest():
     for cluster in (0, 1):
         for third in (-0.4, 0.0, 0.4):
-            said = said_of(table, cluster, third)
-            expected = evidence.expected(table, cluster, 0, said)
+            said = said_of(TABLE, cluster, third)
+            expected = evidence.expected(TABLE, cluster, 0, said)
             right = ACCEPTANCE["ngram"][cluster] * np.exp(SLOPE * third)
             if right > 1.3:  # below, answers are not slower than plain decoding
                 assert expected[NGRAM] == pytest.approx(right, rel=0.1)
@@ -93,42 +86,33 @@ def test_what_nothing_explains_is_not_corrected() -> None:
     np.testing.assert_allclose(found, evidence.expected(table, 1, 0), rtol=0.02)
 
 
-def test_nobody_is_foretold_farther_out_than_those_learned_from(
-    tables: tuple[RoutingTable, RoutingTable],
-) -> None:
-    _, table = tables
-    far, edge = (said_of(table, 1, third)["ngram"] for third in (50.0, 0.5))
-    assert far == table.regression_range[NGRAM, 1]
+def test_nobody_is_foretold_farther_out_than_those_learned_from():
+    far, edge = (said_of(TABLE, 1, third)["ngram"] for third in (50.0, 0.5))
+    assert far == TABLE.regression_range[NGRAM, 1]
     assert far == pytest.approx(edge, abs=0.15)
 
 
-def test_the_foretold_move_to_the_method_that_suits_them(
-    tables: tuple[RoutingTable, RoutingTable],
-) -> None:
-    plain, table = tables
-    usual = decision_of(plain, 1, {}).method
+def test_the_foretold_move_to_the_method_that_suits_them():
+    usual = decision_of(PLAIN, 1, {}).method
     assert usual == "ngram"
-    methods = {third: decision_of(table, 1, said_of(table, 1, third)) for third in (-0.5, 0.5)}
+    methods = {third: decision_of(TABLE, 1, said_of(TABLE, 1, third)) for third in (-0.5, 0.5)}
     assert methods[0.5].method == "ngram"
     # 5 tokens a step of 11 ms against 2.5 of 15 ms: not even the worst prompt is sooner elsewhere
     assert methods[-0.5].method == "ngram"
     seconds = [methods[third].predicted_seconds["ngram"] for third in (-0.5, 0.5)]
     assert seconds[0] > seconds[1]
-    slow = table.step_seconds.copy()
+    slow = TABLE.step_seconds.copy()
     slow[NGRAM] *= 2.5
-    slower = table.model_copy(update={"step_seconds": slow})
+    slower = TABLE.model_copy(update={"step_seconds": slow})
     chosen = [decision_of(slower, 1, said_of(slower, 1, third)) for third in (-0.5, 0.5)]
     assert [one.method for one in chosen] == ["draft", "ngram"]
     assert {one.reason for one in chosen} == {"preferred"}
 
 
 @pytest.mark.parametrize("cluster", [0, 1])
-def test_a_prompt_like_its_clusters_mean_is_decided_as_its_cluster(
-    tables: tuple[RoutingTable, RoutingTable], cluster: int
-) -> None:
-    _, table = tables
-    mean = dict(zip(METHODS, table.regression_mean[cluster].tolist(), strict=True))
-    of_mean, of_cluster = (decision_of(table, cluster, said) for said in (mean, {}))
+def test_a_prompt_like_its_clusters_mean_is_decided_as_its_cluster(cluster):
+    mean = dict(zip(METHODS, TABLE.regression_mean[cluster].tolist(), strict=True))
+    of_mean, of_cluster = (decision_of(TABLE, cluster, said) for said in (mean, {}))
     assert of_mean.model_copy(update={"foretold": {}}) == of_cluster
 
 
@@ -137,12 +121,11 @@ def test_a_prompt_like_its_clusters_mean_is_decided_as_its_cluster(
     st.floats(3.0, 8.0),
 )
 def test_of_answers_with_deviations_the_cell_is_learned(thirds: list[float], rate: float) -> None:
-    _, table = TABLES
-    learner = Learner(table)
-    mean = table.regression_mean[1, NGRAM]
-    said = [said_of(table, 1, third) for third in thirds]
+    learner = Learner(TABLE)
+    mean = TABLE.regression_mean[1, NGRAM]
+    said = [said_of(TABLE, 1, third) for third in thirds]
     learner.observe(
-        answer_of(table, i, rate * np.exp(own["ngram"] - mean), own, 4801)
+        answer_of(TABLE, i, rate * np.exp(own["ngram"] - mean), own, 4801)
         for i, own in enumerate(said)
     )
     tokens, steps = learner.table.live.tokens[1, NGRAM, 0], learner.table.live.steps[1, NGRAM, 0]
@@ -150,25 +133,20 @@ def test_of_answers_with_deviations_the_cell_is_learned(thirds: list[float], rat
     assert tokens / steps == pytest.approx(rate, rel=0.01)
 
 
-TABLES = made_tables()
-
-
 def test_an_answer_that_comes_as_expected_teaches_its_cell_nothing() -> None:
     """Of a prompt that is foretold less than a token a step one a step is expected, and comes."""
-    _, table = TABLES
-    said = {"ngram": float(table.regression_mean[0, NGRAM]) - 5.0}
-    assert evidence.expected(table, 0, 0, said)[NGRAM] == 1.0
-    learner = Learner(table)
+    said = {"ngram": float(TABLE.regression_mean[0, NGRAM]) - 5.0}
+    assert evidence.expected(TABLE, 0, 0, said)[NGRAM] == 1.0
+    learner = Learner(TABLE)
     for i in range(50):
-        one = answer_of(table, i, 1.0, said)
+        one = answer_of(TABLE, i, 1.0, said)
         learner.observe([one.model_copy(update={"cluster": 0})])
     cell = evidence.acceptance(learner.table)[0, NGRAM, 0]
-    assert cell == pytest.approx(evidence.acceptance(table)[0, NGRAM, 0], rel=0.01)
+    assert cell == pytest.approx(evidence.acceptance(TABLE)[0, NGRAM, 0], rel=0.01)
 
 
 def test_an_answer_of_a_token_is_no_time_to_weigh() -> None:
-    _, table = TABLES
-    free = table.model_copy(update={"prefill_seconds": np.zeros_like(table.prefill_seconds)})
+    free = TABLE.model_copy(update={"prefill_seconds": np.zeros_like(TABLE.prefill_seconds)})
     constraints = Constraints(healthy=frozenset(METHODS), explore=False)
     asked = Features(20, 1, 0.0, said_of(free, 1, 0.3), cluster=1)
     assert choose(free, asked, (), constraints, RouterConfig()).method in METHODS
@@ -189,34 +167,29 @@ def make_by_length(name: str):
     return made_profile(name, slope=3.0, per_cluster=100)
 
 
-def test_it_goes_to_the_disk_and_comes_back(
-    tables: tuple[RoutingTable, RoutingTable], tmp_path
-) -> None:
-    _, table = tables
-    save_table(table, tmp_path)
+def test_it_goes_to_the_disk_and_comes_back(tmp_path):
+    save_table(TABLE, tmp_path)
     loaded = load_table(tmp_path)
     assert loaded.features == NAMES
-    assert said_of(loaded, 1, 0.3) == said_of(table, 1, 0.3)
-    save_table(table.model_copy(update={"features": ("other", *NAMES[1:])}), tmp_path)
+    assert said_of(loaded, 1, 0.3) == said_of(TABLE, 1, 0.3)
+    save_table(TABLE.model_copy(update={"features": ("other", *NAMES[1:])}), tmp_path)
     with pytest.raises(RoutingTableError, match=r"features are other.*fit again"):
         load_table(tmp_path)
 
 
 def test_of_fewer_methods_it_says_the_same() -> None:
-    _, table = TABLES
-    small = restrict(table, ("naive", "ngram"))
-    whole = said_of(table, 1, 0.3)
+    small = restrict(TABLE, ("naive", "ngram"))
+    whole = said_of(TABLE, 1, 0.3)
     assert said_of(small, 1, 0.3) == {"naive": whole["naive"], "ngram": whole["ngram"]}
     assert evidence.expected(small, 1, 0, whole)[1] == pytest.approx(
-        evidence.expected(table, 1, 0, whole)[NGRAM], rel=1e-6
+        evidence.expected(TABLE, 1, 0, whole)[NGRAM], rel=1e-6
     )
 
 
 def test_promotion_keeps_it() -> None:
-    _, table = TABLES
-    learner = Learner(table)
-    said = said_of(table, 1, 0.4)
-    learner.observe(answer_of(table, i, 7.0, said) for i in range(40))
+    learner = Learner(TABLE)
+    said = said_of(TABLE, 1, 0.4)
+    learner.observe(answer_of(TABLE, i, 7.0, said) for i in range(40))
     made = promoted(learner.table)
     np.testing.assert_allclose(
         evidence.expected(made, 1, 0, said), evidence.expected(learner.table, 1, 0, said), rtol=0.1

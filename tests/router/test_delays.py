@@ -140,14 +140,3 @@ def test_seconds_on_a_slow_replica_are_its_own(table: RoutingTable) -> None:
     assert own.seconds == pytest.approx(2.5 * usual.seconds, rel=0.15)
     assert own.first == pytest.approx(2.5 * usual.first, rel=0.15)
     assert own.per_token == pytest.approx(2.5 * usual.per_token, rel=0.15)
-
-
-def test_of_idle_replicas_the_fast_one_is_predicted(table: RoutingTable) -> None:
-    """The table has learned from both: the fast one gives more of the answers."""
-    slow = report("draft", replica="a", recent_step_seconds=SLOW)
-    fast = report("draft", replica="b", recent_step_seconds={"draft": STEP["draft"]})
-    prospect = Prospect(table, AT_0)
-    assert (
-        prospect.under(ReplicaLoads([slow, fast], table))["draft"].seconds
-        < prospect.alone()["draft"]
-    )

@@ -28,9 +28,7 @@ def offline() -> RoutingTable:
 
 @pytest.mark.parametrize("share", [0.01, 0.03])
 @pytest.mark.slow
-def test_twenty_services_in_which_nothing_changes_lose_their_share_at_most(
-    offline: RoutingTable, share: float
-) -> None:
+def test_twenty_services_in_which_nothing_changes_lose_their_share_at_most(offline, share):
     config = RouterConfig(exploration=share)
     runs = [SimulatedService(offline, config, seed).run(150) for seed in range(20)]
     lost = [run.taken() / run.of(OFFLINE) - 1.0 for run in runs]
@@ -41,9 +39,7 @@ def test_twenty_services_in_which_nothing_changes_lose_their_share_at_most(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_prompts_leave_a_method_that_got_twice_as_slow_and_return(
-    offline: RoutingTable, seed: int
-) -> None:
+def test_prompts_leave_a_method_that_got_twice_as_slow_and_return(offline, seed):
     service = SimulatedService(offline, CONFIG, seed)
     service.run(300)
     slow = service.run(400, World(slower={"draft": 2.0}))
@@ -100,9 +96,7 @@ def test_favourites_of_near_equals_do_not_flap(seed: int) -> None:
     assert run.taken() <= 1.02 * best
 
 
-def test_a_wrong_profile_stays_refuted_while_nothing_is_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wrong_profile_stays_refuted_while_nothing_is_tried(monkeypatch):
     """N-gram is profiled as good on the first cluster too. Its prompts returned to it every 200
     requests, whenever the live answers that refute the profile had faded."""
     with monkeypatch.context() as profiled:

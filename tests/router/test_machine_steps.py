@@ -8,7 +8,6 @@ from router import predict
 from router.fit.assign import build_table
 from router.fit.promotion import promoted
 from router.learner import Learner
-from router.machine import MachineSpeed, StepTiming
 from router.predict import FULL_BATCH, batch_fullness
 from schemas import RoutingTable
 from schemas.observation import WARM_UP
@@ -116,30 +115,6 @@ def test_a_mixed_batch_that_is_as_expected_teaches_nothing(table: RoutingTable) 
     assert found.live.step_weight[NGRAM] == 0.0
 
 
-def test_methods_that_the_table_does_not_have_are_left_out(table: RoutingTable) -> None:
-    machine = Machine(table, [2.0] * 3, [2.0] * 3)
-    learner = Learner(table)
-    seconds = machine.step({"naive": 1.0})
-    one = observation(table, "a", {"naive": 1.0}, seconds)
-    stats = one.stats.model_copy(update={"batch_by_method": {"naive": 1.0, "unknown": 1.0}})
-    learner.observe([one.model_copy(update={"stats": stats})])
-    assert learner.table.live.step_ratio[NAIVE] > 1.2
-
-
-def test_both_ends_survive_a_restart_with_other_methods() -> None:
-    speed = MachineSpeed(3)
-    nothing = np.zeros((3, 3))
-    for _ in range(8):
-        speed.observe_steps(nothing, StepTiming(np.log(2.0), {2: (1.0, 1.0)}), 1.0)
-        speed.observe_steps(nothing, StepTiming(np.log(4.0), {2: (1.0, 1.0)}), FULL_BATCH)
-    again = MachineSpeed(2)
-    again.restore(speed.state(), {0: 2})
-    (alone, _), (full, _) = again.step_ratios()
-    assert alone == pytest.approx(2.0, rel=0.15)
-    assert alone * full == pytest.approx(4.0, rel=0.15)
-    assert again.step_weight()[0] == pytest.approx(speed.step_weight()[2])
-
-
 def test_what_is_as_expected_in_between_overwrites_neither_end(table: RoutingTable) -> None:
     """Warm-up has told of both; then nobody meets anything but batches of two for long."""
     machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 3.0, 1.0])
@@ -166,16 +141,3 @@ def test_a_promoted_table_keeps_what_full_batches_take(table: RoutingTable) -> N
     for batch in (1.0, 3.0, FULL_BATCH, 100.0):
         for m in range(len(METHODS)):
             assert after.of(m, batch) == pytest.approx(before.of(m, batch))
-
-
-def test_what_a_promoted_table_says_of_full_batches_outlasts_the_first_answer(
-    table: RoutingTable,
-) -> None:
-    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 2.0, 1.0])
-    one_each = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)]
-    made = promoted(told(table, machine, *one_each * 8))
-    learner = Learner(made)
-    learner.observe([observation(made, "first", {"naive": 1.0}, machine.step({"naive": 1.0}))])
-    restarted = Learner.restore(made, learner.state())
-    for one in (learner, restarted):
-        assert predict.step_ratio(one.table, DRAFT, FULL_BATCH) == pytest.approx(2.0, rel=0.15)

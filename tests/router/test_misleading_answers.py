@@ -29,9 +29,7 @@ def offline() -> RoutingTable:
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(60.0, marks=pytest.mark.slow), 300.0])
-def test_one_pause_costs_later_prompts_next_to_nothing(
-    offline: RoutingTable, seconds: float
-) -> None:
+def test_one_pause_costs_later_prompts_next_to_nothing(offline, seconds):
     """Of 400 requests the mean cost 5.8% and 18.4% more, and 1.0% with the rule."""
     lost = []
     for seed in range(3):
@@ -44,9 +42,7 @@ def test_one_pause_costs_later_prompts_next_to_nothing(
 
 
 @pytest.mark.parametrize("growth", [{"draft": 2.5}, {"naive": 2.5, "draft": 2.5, "ngram": 2.5}])
-def test_long_prompts_leave_the_short_ones_of_other_clusters_alone(
-    offline: RoutingTable, growth: dict[str, float]
-) -> None:
+def test_long_prompts_leave_the_short_ones_of_other_clusters_alone(offline, growth):
     """The steps of the second cluster's long prompts grow with the context, which the profile did
     not measure. Up to 100% of the short prompts went wrong and took 52% longer; 1% go wrong."""
     draw, requests = np.random.default_rng(7), 300

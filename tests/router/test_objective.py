@@ -33,9 +33,7 @@ def few_long_answers(name: str) -> tuple[Profile, np.ndarray]:
 
 
 @pytest.mark.parametrize(("objective", "favourite"), [("speedup", "draft"), ("seconds", "ngram")])
-def test_long_answers_count_for_more_where_seconds_are_to_be_small(
-    objective: Objective, favourite: str
-) -> None:
+def test_long_answers_count_for_more_where_seconds_are_to_be_small(objective, favourite):
     table = build_table(
         *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective)
     )
@@ -96,9 +94,7 @@ def test_tables_of_two_objectives_are_two_tables() -> None:
 
 
 @pytest.mark.parametrize(("objective", "near"), [("speedup", 1.2), ("seconds", 8.0)])
-def test_live_answers_count_as_the_tables_profiled_ones_do(
-    objective: Objective, near: float
-) -> None:
+def test_live_answers_count_as_the_tables_profiled_ones_do(objective, near):
     table = build_table(
         *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective)
     )

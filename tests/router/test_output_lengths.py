@@ -9,9 +9,7 @@ from routing_world import observe
 from router import decaying_sums
 from router.learner import Learner
 from router.predict import emitted_output, expected_output
-from schemas import RouterConfig, RoutingTable
-
-CONFIG = RouterConfig()
+from schemas import RoutingTable
 
 
 def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None:
@@ -24,9 +22,7 @@ def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None
     assert expected_output(restored.table, 1) == pytest.approx(expected_output(learner.table, 1))
 
 
-def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(
-    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(table, monkeypatch):
     """Lengths of 100 tokens in the mean, exponentially distributed, cut off at 50."""
     monkeypatch.setattr(decaying_sums, "HALF_LIFE", 1e6)
     learner = Learner(table)

@@ -33,7 +33,7 @@ def route(
     **limits: object,
 ) -> Decision:
     limits = {"healthy": frozenset(table.methods), "explore": False, **limits}
-    constraints = Constraints(**limits)  # type: ignore[arg-type]
+    constraints = Constraints(**limits)
     trials = Trials(np.random.default_rng(seed))
     trials.budget.earn(10.0)
     features = replace(features, cluster=cluster)
@@ -69,9 +69,7 @@ def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
     assert (decision.method, decision.reason) == ("ngram", "load")
 
 
-def test_a_held_prompt_does_not_replace_the_favourite_on_an_idle_replica(
-    table: RoutingTable,
-) -> None:
+def test_a_held_prompt_does_not_replace_the_favourite_on_an_idle_replica(table):
     """Draft is predicted to be 2% faster, within the hysteresis, and to read prompts five times as
     slowly, so that a cached prompt saves it more."""
     slow = table.prefill_seconds.copy()
@@ -195,9 +193,7 @@ def test_no_cluster_degrades_to_the_default(table: RoutingTable) -> None:
     assert named.method == "naive"
 
 
-def test_a_conversation_stays_unless_another_is_clearly_better(
-    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conversation_stays_unless_another_is_clearly_better(table, monkeypatch):
     # On the first cluster n-gram takes 0.57 s and draft 0.38 s: clearly better.
     assert route(table, 0, conversation_method="ngram").reason == "preferred"
     monkeypatch.setattr(policy, "CONVERSATION_MARGIN", 1.0)
@@ -233,9 +229,7 @@ def test_lossy_methods_need_to_be_admitted() -> None:
     temperature=st.sampled_from([0.0, 0.5, 1.2]),
     seed=st.integers(0, 50),
 )
-def test_a_decision_is_always_admissible(
-    cluster: int, healthy: frozenset[str], running: int, waiting: int, temperature: float, seed: int
-) -> None:
+def test_a_decision_is_always_admissible(cluster, healthy, running, waiting, temperature, seed):
     features = Features(prompt_tokens=9, max_tokens=16, temperature=temperature)
     loads = tuple(report(m, running, waiting) for m in healthy)
     decision = route(

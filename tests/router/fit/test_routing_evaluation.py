@@ -55,9 +55,7 @@ def test_each_temperature_is_judged_by_itself(table: RoutingTable) -> None:
     assert low <= found["1"]["routed_over_best_single"] <= high < 1.0
 
 
-def test_what_is_known_of_a_prompts_acceptance_is_no_noise_of_its_timing(
-    table: RoutingTable,
-) -> None:
+def test_what_is_known_of_a_prompts_acceptance_is_no_noise_of_its_timing(table):
     profile, vectors = make_profile("held", per_cluster=12, noise=0.8)
     found = evaluate(table, profile, vectors)
     assert found.known_acceptance == pytest.approx(found.routed)
@@ -93,7 +91,7 @@ def test_a_portfolio_of_one_gains_nothing(table: RoutingTable) -> None:
 def test_other_conditions_are_refused(table: RoutingTable, condition: dict[str, object]) -> None:
     profile, vectors = other(**condition)
     with pytest.raises(EvaluationRefusedError, match=next(iter(condition))):
-        evaluate(table, profile, vectors)  # type: ignore[arg-type]
+        evaluate(table, profile, vectors)
 
 
 def test_prompts_of_the_fit_are_refused(table: RoutingTable) -> None:

@@ -41,11 +41,6 @@ def test_a_longer_match_counts_for_more_and_grows_with_each_token():
     assert found.probabilities[1] == pytest.approx(share((8, "once")) ** 2)
 
 
-def test_it_ends_where_the_probability_is_low():
-    text = [1, 5, 0, 1, 6, 0, 1, 7, 0, 1]
-    assert best_continuation(indexed(text).find(text), Calibration(OWN).share, 8, 0.5) == NOTHING
-
-
 def test_shares_follow_what_is_seen():
     calibration, kind = Calibration(OWN), (2, "once")
     assert calibration.share(kind) == pytest.approx(OWN["once"][1])

@@ -59,7 +59,6 @@ def test_a_replaced_index_is_used_without_a_restart(tmp_path: Path) -> None:
     assert one.find("", TEXT[:9])[0].text[0] == TEXT[9]
     clock.now += CHECK_SECONDS
     loading = one.follow()
-    assert loading is not None
     loading.join(60)
     assert tuple(one.find("", TEXT[:9])[0].text) == (7,)
     clock.now += CHECK_SECONDS
@@ -67,9 +66,7 @@ def test_a_replaced_index_is_used_without_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["b" * 64, None])
-def test_an_unusable_replacement_is_logged_and_the_index_in_use_stays(
-    tmp_path: Path, caplog, tokenizer: str | None
-) -> None:
+def test_an_unusable_replacement_is_logged_and_the_index_in_use_stays(tmp_path, caplog, tokenizer):
     clock = Clock()
     one = datastore(tmp_path, clock=clock)
     if tokenizer is None:
@@ -78,7 +75,6 @@ def test_an_unusable_replacement_is_logged_and_the_index_in_use_stays(
         write_corpus(tmp_path, [[1, 2, 3]], tokenizer)
     clock.now += CHECK_SECONDS
     loading = one.follow()
-    assert loading is not None
     loading.join(60)
     assert "the index in use stays" in caplog.text
     assert one.find("", TEXT[:9])

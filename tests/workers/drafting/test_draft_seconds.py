@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from workers.drafting.draft_seconds import CATCH_UP_SHARE, Draft, DraftSeconds
+from workers.drafting.draft_seconds import Draft, DraftSeconds
 
 
 def test_a_draft_says_something_of_other_drafts():
@@ -50,15 +50,6 @@ def test_what_has_to_be_read_first_is_told_apart() -> None:
         drafts.saw(Draft(2, 8, late, 50.0 * late), 0.006 + 0.003 * late)
     assert drafts.of(Draft(2, 8)) == pytest.approx(0.006, rel=0.1)
     assert drafts.of(Draft(2, 8, 4, 200.0)) == pytest.approx(0.018, rel=0.1)
-
-
-def test_one_draft_is_charged_its_share_of_catching_up() -> None:
-    drafts, late = DraftSeconds(0.0), Draft(2, 4, 4, 400.0)
-    for _ in range(20):
-        drafts.saw(Draft(2, 4), 0.004)
-        drafts.saw(late, 0.044)
-    assert drafts.of(late) == pytest.approx(0.044, rel=0.1)
-    assert drafts.charged(late) == pytest.approx(0.004 + 0.04 * CATCH_UP_SHARE, rel=0.1)
 
 
 def test_a_drafter_that_was_slow_long_ago_is_tried_again() -> None:

@@ -19,9 +19,7 @@ def prompt(length: int = 12) -> list[int]:
     return random.Random(length).sample(range(256), length)
 
 
-async def test_where_every_row_costs_a_step_nothing_is_drafted(
-    load_engine, byte_bundle: Bundle, cost
-) -> None:
+async def test_where_every_row_costs_a_step_nothing_is_drafted(load_engine, byte_bundle, cost):
     cost(lambda rows: rows)
     engine = load_engine(["adaptive"], byte_bundle)
     stats = (await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)).stats
@@ -30,9 +28,7 @@ async def test_where_every_row_costs_a_step_nothing_is_drafted(
 
 
 @pytest.mark.parametrize("best", ["medusa", "eagle3"])
-async def test_the_drafter_that_did_best_drafts_first(
-    load_engine, byte_bundle: Bundle, cost, best: str
-) -> None:
+async def test_the_drafter_that_did_best_drafts_first(load_engine, byte_bundle, cost, best):
     cost(np.ones_like)
     engine = load_engine(["adaptive"], byte_bundle)
     has_seen(engine, **({"medusa": 0, "eagle3": 0} | {best: 3}))
@@ -70,9 +66,7 @@ async def test_the_drafters_account_for_all_steps(load_engine, byte_bundle: Bund
 @pytest.mark.parametrize(
     "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 300))]
 )
-def test_any_switches_leave_the_answers_alone(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_any_switches_leave_the_answers_alone(make_rig, byte_bundle, monkeypatch, seed):
     """Every step any drafter for any of the sequences, which come and go; the others copy, or
     draft nothing."""
     draw = random.Random(seed)

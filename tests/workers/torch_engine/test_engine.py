@@ -35,9 +35,7 @@ async def test_refusals_name_the_field_and_the_fix(
     assert idle(engine)
 
 
-async def test_a_full_context_is_decoded_to_its_last_token(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_a_full_context_is_decoded_to_its_last_token(load_engine, byte_bundle):
     engine = load_engine(["draft_verify", "ngram"], byte_bundle)
     for method in ("draft_verify", "ngram"):
         answer = await decode(engine, method, [1, 2, 3, 4], max_tokens=252, ignore_eos=True)
@@ -62,9 +60,7 @@ async def test_the_waiting_line_is_bounded(load_engine, byte_bundle: Bundle) -> 
     assert idle(engine)
 
 
-async def test_closing_the_stream_cancels_before_the_next_step(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_closing_the_stream_cancels_before_the_next_step(load_engine, byte_bundle):
     engine = load_engine(["naive", "draft_verify"], byte_bundle)
     for method in ("naive", "draft_verify"):
         answer = await decode(engine, method, [1, 2], max_tokens=250, ignore_eos=True, stop_after=3)
@@ -86,9 +82,7 @@ def test_a_cancelled_request_leaves_the_waiting_line(make_rig, byte_bundle: Bund
     assert len(rig.finish(first)[0].tokens) == 20
 
 
-async def test_close_ends_what_runs_and_refuses_what_comes(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_close_ends_what_runs_and_refuses_what_comes(load_engine, byte_bundle):
     engine = load_engine(["naive"], byte_bundle, max_batch=1)
     jobs = [
         asyncio.create_task(decode(engine, "naive", [i], max_tokens=250, ignore_eos=True))
@@ -102,9 +96,7 @@ async def test_close_ends_what_runs_and_refuses_what_comes(
         await decode(engine, "naive", [1], max_tokens=1)
 
 
-async def test_the_same_seed_gives_the_same_answer_by_every_method(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_the_same_seed_gives_the_same_answer_by_every_method(load_engine, byte_bundle):
     """Alone, in one batch, and when another method continues the answer."""
     engine = load_engine([*LOSSLESS, "fuzzy"], byte_bundle)
     wishes = {"max_tokens": 40, "temperature": 0.8, "seed": 12}
@@ -121,9 +113,7 @@ async def test_the_same_seed_gives_the_same_answer_by_every_method(
     assert [*begun, *rest.tokens] == plain.tokens
 
 
-async def test_end_of_answer_token_is_counted_but_not_spoken(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_end_of_answer_token_is_counted_but_not_spoken(load_engine, byte_bundle):
     engine = load_engine(["naive", "draft_verify"], byte_bundle)
     end = byte_bundle.tokenizer().eos_token_id
     wishes = {"temperature": 1.0, "seed": 1, "logit_bias": {end: 4.0}, "max_tokens": 200}

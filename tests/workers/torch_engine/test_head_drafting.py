@@ -121,9 +121,7 @@ def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
         *(("eagle3", f"eagle3-{name}") for name in NORMS),
     ],
 )
-def test_drafts_are_the_formulas(
-    make_rig, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, drafter: str, part: str
-) -> None:
+def test_drafts_are_the_formulas(make_rig, bundle, monkeypatch, drafter, part):
     """Chains and trees, several sequences, prompts of one token and of several chunks, accepted
     and rejected nodes, temperatures 0 and 1."""
     methods = [spec(drafter, part, tree) for tree in TREES]
@@ -158,6 +156,21 @@ def compare(drafted: Drafted, reference: Callable[[list[int], list[int]], Tensor
             node = drafted.parents[node]
 
 
+@pytest.mark.parametrize("part", ["medusa", "eagle", "eagle3"])
+def test_a_sequence_keeps_no_states_but_its_own(make_rig, bundle: Bundle, part: str) -> None:
+    """Not those of a long prompt that are read, nor of the whole batch."""
+    rig = make_rig(bundle, [spec(part, part, "chain")], prefill_chunk=CHUNK)
+    prompts = [[1] * 40, [2] * 3, [3] * 20]
+    asked = [rig.submit(f"{part}_chain", prompt, max_tokens=9) for prompt in prompts]
+    (drafter,) = rig.scheduler._rows._drafters
+    for _ in range(4):
+        rig.round()
+        held = [drafter._states[s.id] for s in asked if s.id in drafter._states]
+        states = held if part == "medusa" else [t for state in held for t in state.unread]
+        assert states
+        assert all(t.untyped_storage().nbytes() == t.nbytes for t in states)
+
+
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
@@ -165,9 +178,7 @@ def compare(drafted: Drafted, reference: Callable[[list[int], list[int]], Tensor
         ({"token_ids": [1, VOCAB]}, f"maps to tokens 1 .. {VOCAB}, the target has {VOCAB}"),
     ],
 )
-def test_a_list_of_tokens_that_does_not_fit_is_refused(
-    make_rig, bundle: Bundle, tmp_path: Path, listed: dict, said: str
-) -> None:
+def test_a_list_of_tokens_that_does_not_fit_is_refused(make_rig, bundle, tmp_path, listed, said):
     other = changed(bundle, tmp_path / "other", "eagle")
     (other.part("eagle") / "draft_vocabulary.json").write_text(json.dumps(listed))
     with pytest.raises(BundleError, match=said):
@@ -202,9 +213,7 @@ def changed(bundle: Bundle, folder: Path, part: str, **config: Any) -> Bundle:
         ),
     ],
 )
-def test_heads_that_do_not_fit_are_refused(
-    make_rig, bundle: Bundle, tmp_path: Path, part: str, config: dict, said: str
-) -> None:
+def test_heads_that_do_not_fit_are_refused(make_rig, bundle, tmp_path, part, config, said):
     other = changed(bundle, tmp_path / "other", part, **config)
     with pytest.raises(BundleError, match=said):
         make_rig(other, [spec(part, part, "chain")])
@@ -219,9 +228,7 @@ def test_heads_that_do_not_fit_are_refused(
         ("medusa", "blocks.1.layers.0.weight", "lack blocks.1.layers.0.weight"),
     ],
 )
-def test_missing_tensors_are_named(
-    make_rig, bundle: Bundle, tmp_path: Path, part: str, drop: str, said: str
-) -> None:
+def test_missing_tensors_are_named(make_rig, bundle, tmp_path, part, drop, said):
     from safetensors.torch import load_file, save_file
 
     other = changed(bundle, tmp_path / "other", part)

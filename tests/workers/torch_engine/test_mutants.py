@@ -6,17 +6,16 @@ says so and the mutant has to be written anew.
 
 import random
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
-import mutants
 import pytest
 import table_world as world
 import torch
+from mutants import mutated
 from test_grammar import COMPILER, TOKENIZER
 
 from schemas import Grammar, SamplingParams
-from workers.torch_engine import constraint, registry
+from workers.torch_engine import constraint
 from workers.torch_engine.distribution import draw
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.target_output import TargetOutput
@@ -34,13 +33,6 @@ COUNT = 2000
 PLAIN: dict[str, Any] = {}
 DISTINCT = world.grown("static", widths=(2, 2, 1), sample=True)
 NARROW = {"temperature": 0.7, "top_p": 0.8}
-
-
-def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> Any:
-    """The module as it would be with `old` replaced by `new`; nothing of it is registered."""
-    registry._import_parts()  # before nothing is registered any more
-    monkeypatch.setattr(registry, "register", lambda *_: lambda cls: cls)
-    return mutants.mutated(monkeypatch, module, old, new)
 
 
 def fit(verifier: type[Any], draft: world.Drafting, wishes: dict[str, Any]) -> float:
@@ -141,8 +133,8 @@ def confident(proposals: Sequence[Proposal]) -> None:
     """A chain that drops its last token once it has seen how unlikely it was."""
     active = list(proposals)
     for _ in range(world.LEVELS):
-        Chain(world._World()).expand(active, world.frontier_logits(active))  # type: ignore[arg-type]
-        unsure = [p for p in active if float(p.q[-1][p.tokens[-1]]) < 0.5]  # type: ignore[index]
+        Chain(world._World()).expand(active, world.frontier_logits(active))
+        unsure = [p for p in active if float(p.q[-1][p.tokens[-1]]) < 0.5]
         for proposal in unsure:
             for column in ("tokens", "parents", "depths", "sampled", "q", "logits"):
                 getattr(proposal, column).pop()

@@ -95,9 +95,7 @@ WISHES = [
 
 
 @pytest.mark.parametrize("wishes", WISHES, ids=str)
-async def test_greedy_answers_agree_between_methods(
-    load_engine, byte_bundle: Bundle, wishes: dict[str, Any]
-) -> None:
+async def test_greedy_answers_agree_between_methods(load_engine, byte_bundle, wishes):
     engine = load_engine(METHODS, byte_bundle)
     prompt = list(range(10, 20)) * 2
     plain = await decode(engine, "naive", prompt, max_tokens=40)

@@ -76,14 +76,3 @@ def test_the_batch_says_how_much_is_drafted(seven: Bundle) -> None:
             rig.round()
     rig.close()
     assert seen == [3, 1, 1, 0]
-
-
-def test_no_drafts_at_all_is_plain_decoding(seven: Bundle) -> None:
-    rig = Rig(seven, [scheduled("eagle", batches=(1,), gammas=(0,))])
-    sequence = rig.submit("eagle", ASKED[3], max_tokens=TOKENS)
-    [answer] = rig.finish(sequence)
-    rig.close()
-    assert_greedy(seven, ASKED[3], answer.tokens, TOKENS)
-    assert answer.stats is not None
-    assert answer.stats.drafted_tokens == 0
-    assert answer.stats.target_steps == answer.stats.output_tokens

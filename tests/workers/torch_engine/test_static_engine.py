@@ -42,9 +42,7 @@ def test_methods_share_static_batches(make_rig, byte_bundle: Bundle, temperature
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_answers_from_cuda_graphs_are_the_same(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_from_cuda_graphs_are_the_same(make_rig, byte_bundle, monkeypatch):
     graphs = make_rig(byte_bundle, METHODS, device="cuda")
     monkeypatch.setattr(static_steps, "DEVICES", frozenset())
     exact = make_rig(byte_bundle, METHODS, device="cuda")

@@ -36,14 +36,6 @@ async def mean_accepted(engine, bundle: Bundle, scope: str = "", method: str = "
     return answer.stats.accepted_tokens / answer.stats.target_steps
 
 
-async def test_a_copy_is_drafted_further_the_longer_it_goes_on(
-    load_engine, byte_bundle: Bundle
-) -> None:
-    engine = load_engine([suffix()], byte_bundle)
-    answer = await decode(engine, "suffix", list(range(60)) * 3, max_tokens=20)
-    assert len(answer.stats.drafted_by_position) >= 8
-
-
 async def test_answers_of_every_method_are_known(load_engine, byte_bundle: Bundle) -> None:
     """Both look-up methods find them, but only in the scope of the answer."""
     methods = ["naive", "ngram", "eagle3", "suffix", "adaptive"]
@@ -67,9 +59,7 @@ async def test_what_is_kept_is_said_in_bytes(load_engine, byte_bundle: Bundle) -
 
 
 @pytest.mark.parametrize("served", [["naive", "ngram"], ["naive", "adaptive_length"]])
-async def test_where_nobody_looks_answers_up_none_is_kept(
-    load_engine, byte_bundle: Bundle, served: list[str]
-) -> None:
+async def test_where_nobody_looks_answers_up_none_is_kept(load_engine, byte_bundle, served):
     engine = load_engine(served, byte_bundle)
     for method in served:
         await mean_accepted(engine, byte_bundle, method=method)
@@ -79,9 +69,7 @@ async def test_where_nobody_looks_answers_up_none_is_kept(
 
 @pytest.mark.parametrize("method", ["naive", "suffix"])
 @pytest.mark.parametrize("kept", [True, False])
-def test_an_answer_that_must_not_be_kept_is_not(
-    make_rig, byte_bundle: Bundle, method: str, kept: bool
-) -> None:
+def test_an_answer_that_must_not_be_kept_is_not(make_rig, byte_bundle, method, kept):
     rig = make_rig(byte_bundle, ["naive", "suffix"])
     running = rig.submit(method, PROMPT, max_tokens=TOKENS, kept=kept)
     while running.finished is None:
@@ -90,9 +78,7 @@ def test_an_answer_that_must_not_be_kept_is_not(
     assert bool(rig.engine._past.bytes) is kept
 
 
-async def test_an_answer_that_failed_is_not_kept(
-    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_that_failed_is_not_kept(load_engine, byte_bundle, monkeypatch):
     engine = load_engine(["naive", "suffix"], byte_bundle)
     forward, count = engine._target.forward, itertools.count()
 
@@ -111,8 +97,6 @@ async def test_an_answer_that_failed_is_not_kept(
     ("settings", "said"),
     [({"least": 0.0}, "least must be between 0 and 1"), ({"past_bytes": -1}, "must not be neg")],
 )
-def test_settings_that_make_no_sense_are_refused(
-    load_engine, byte_bundle: Bundle, settings: dict[str, float], said: str
-) -> None:
+def test_settings_that_make_no_sense_are_refused(load_engine, byte_bundle, settings, said):
     with pytest.raises(ValueError, match=said):
         load_engine([suffix(**settings)], byte_bundle)

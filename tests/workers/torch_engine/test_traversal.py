@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-import mutants
 import pytest
 import torch
+from mutants import mutated
 from table_world import Said
 from torch import Tensor
 
 from schemas import SamplingParams
-from workers.torch_engine import registry
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
 from workers.torch_engine.verifiers import traversal
@@ -90,7 +89,7 @@ def without(tokens: list[int], q: Tensor) -> Tensor:
 
 def proposal() -> Proposal:
     said = Said(0, SamplingParams(temperature=1.0), None, random.Random(0))
-    return Proposal(sequence=said, plan=None, limit=DRAFTS)  # type: ignore[arg-type]
+    return Proposal(sequence=said, plan=None, limit=DRAFTS)
 
 
 def text_of(made: Proposal, node: int) -> Text:
@@ -181,9 +180,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_rules_emit_something_else(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    registry._import_parts()
-    monkeypatch.setattr(registry, "register", lambda *_: lambda cls: cls)
-    made = mutants.mutated(monkeypatch, traversal, *WRONG[name])
+    made = mutated(monkeypatch, traversal, *WRONG[name])
     assert furthest(made, list(drafts(SHAPES[1], table(101))), table(1)) > 1e-3
 
 

@@ -121,18 +121,6 @@ def test_an_answer_that_must_not_be_kept_serves_no_later_one(rows):
     assert not world.adaptive._past.bytes
 
 
-def test_little_is_known_of_a_drafter_whose_head_is_exchanged():
-    world = World(MEDUSA, EAGLE)
-    for drafter in ("medusa", "eagle3"):
-        world.has_seen(drafter, 3)
-    known = {name: one.share(0) for name, one in world.adaptive._controller.drafters.items()}
-    world.adaptive.exchanged("eagle")  # another method's
-    world.adaptive.exchanged("medusa")
-    now = {name: one.share(0) for name, one in world.adaptive._controller.drafters.items()}
-    assert now["medusa"] < known["medusa"]
-    assert now["eagle3"] == known["eagle3"]
-
-
 def test_what_has_ended_is_forgotten():
     world = World(MEDUSA)
     say(world, "s/a", [5, 6])

@@ -1,7 +1,6 @@
 """Models that our own forward does not cover, through transformers' own."""
 
 import asyncio
-import logging
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -56,12 +55,10 @@ def prompts(count: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-async def test_chains_trees_and_batches(load_engine, bundles, name: str, caplog) -> None:
+async def test_chains_trees_and_batches(load_engine, bundles, name: str) -> None:
     """A draft that is its target's copy is accepted whole; the trees' drafts mostly are not."""
-    with caplog.at_level(logging.INFO):
-        engine = load_engine(["naive", "ngram", "draft_verify", TREE], bundles[name])
+    engine = load_engine(["naive", "ngram", "draft_verify", TREE], bundles[name])
     assert isinstance(engine._target.model, KIND[name])
-    assert f"model_type is '{name}'" in caplog.text
     methods = ["naive", "ngram", "draft_verify", "tree"]
     jobs = list(zip(methods, prompts(4), strict=True))
     answers = await asyncio.gather(
@@ -69,7 +66,6 @@ async def test_chains_trees_and_batches(load_engine, bundles, name: str, caplog)
     )
     for (method, prompt), answer in zip(jobs, answers, strict=True):
         assert_greedy(bundles[name], prompt, answer.tokens, 14)
-        assert answer.stats is not None
         if method == "draft_verify":
             assert answer.stats.accepted_tokens > 8
 
@@ -80,7 +76,6 @@ async def test_target_and_draft_of_different_families(load_engine, bundles, name
     for prompt in prompts(3)[1:]:
         answer = await decode(engine, "draft_verify", prompt, max_tokens=12)
         assert_greedy(bundles[name], prompt, answer.tokens, 12)
-        assert answer.stats is not None
         assert answer.stats.drafted_tokens > 0
 
 
@@ -103,7 +98,6 @@ async def test_heads_read_their_states(load_engine, tmp_path: Path, name: str) -
     for method in methods:
         answer = await decode(engine, method, prompt, max_tokens=12)
         assert_greedy(bundle, prompt, answer.tokens, 12)
-        assert answer.stats is not None
         assert answer.stats.drafted_tokens > 0
 
 

@@ -39,9 +39,7 @@ def test_a_conversation_is_not_read_again(make_rig, byte_bundle: Bundle, method:
         before = len(prompt) + TOKENS
 
 
-def test_of_two_heads_the_one_that_has_read_more_goes_back(
-    make_rig, byte_bundle: Bundle, cost
-) -> None:
+def test_of_two_heads_the_one_that_has_read_more_goes_back(make_rig, byte_bundle, cost):
     """The target reads again from where the other one ends, and its states are those of there. Of
     seventeen tokens, which are kept, one that never drafted has read nothing."""
     cost(np.ones_like)
@@ -57,9 +55,7 @@ def test_of_two_heads_the_one_that_has_read_more_goes_back(
         prompt = [*prompt, *answer.tokens, *words(40, 1)]
 
 
-def test_what_another_method_has_read_is_read_again_for_eagle(
-    make_rig, byte_bundle: Bundle
-) -> None:
+def test_what_another_method_has_read_is_read_again_for_eagle(make_rig, byte_bundle):
     rig: Rig = make_rig(byte_bundle, ["naive", "eagle3"])
     prompt = words(60, 5)
     rig.finish(rig.submit("naive", prompt, max_tokens=TOKENS))
