@@ -17,6 +17,7 @@ from schemas import (
     DecodeRequest,
     DecodeStats,
     EngineConfig,
+    MethodSpec,
     SamplingParams,
     TokenLogprobs,
 )
@@ -129,6 +130,21 @@ async def decode_all(
     """Run requests at once, by method and prompt, each for so many tokens."""
     asked = {"max_tokens": tokens, "ignore_eos": True, **sampling}
     return await asyncio.gather(*(decode(engine, m, ids, **asked) for m, ids in jobs))
+
+
+def method_of(
+    name: str, drafter: str, tree: str = "chain", verifier: str = "one_hot", **settings: Any
+) -> MethodSpec:
+    """Return a method of these parts that drafts three levels unless the settings say otherwise."""
+    return MethodSpec(
+        name=name,
+        drafter=drafter,
+        tree=tree,
+        verifier=verifier,
+        lossless=True,
+        source="test",
+        settings={"stop": {"gamma": 3}} | settings,
+    )
 
 
 def vllm_cpu(**settings: Any) -> EngineConfig:

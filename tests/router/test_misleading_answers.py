@@ -8,24 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, STEP, make_profile, observe
-from simulated_service import ACCEPTANCE_NOISE, FEATURES, STEP_NOISE, SimulatedService
+from routing_world import ACCEPTANCE, STEP, observe
+from simulated_service import FEATURES, SimulatedService
 
 from router.constraints import Constraints
-from router.fit.assign import build_table
 from router.policy import choose
 from router.trials import Trials
-from schemas import RouterConfig, RoutingTable
+from schemas import RouterConfig
 
 CONFIG = RouterConfig()
 BEST = {0: "draft", 1: "ngram"}
 LONG = 4000
-
-
-@pytest.fixture(scope="module")
-def offline() -> RoutingTable:
-    profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
-    return build_table(*profile, CENTROIDS, ENCODER)
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(60.0, marks=pytest.mark.slow), 300.0])

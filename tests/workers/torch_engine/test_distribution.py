@@ -13,6 +13,7 @@ import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import table_world as world
 from any_choice import anyhow
+from decoding import method_of
 from engine_chances import answers_p_value
 
 from schemas import MethodSpec, SamplingParams
@@ -116,15 +117,7 @@ def test_no_lossless_verifier_is_forgotten() -> None:
 
 
 def spec(drafter: str, verifier: str, tree: str = "chain", /, **settings: Any) -> MethodSpec:
-    return MethodSpec(
-        name=f"{drafter}_{tree}_{verifier}",
-        drafter=drafter,
-        tree=tree,
-        verifier=verifier,
-        lossless=False,
-        source="test",
-        settings={"stop": {"gamma": 3}} | settings,
-    )
+    return method_of(f"{drafter}_{tree}_{verifier}", drafter, tree, verifier, **settings)
 
 
 ENGINES = [

@@ -13,7 +13,7 @@ import pytest
 import random_heads
 import torch
 from conftest_bundle import byte_tokenizer, make_bundle
-from decoding import hugging_face
+from decoding import hugging_face, method_of
 from rig import Rig
 from torch import Tensor
 
@@ -57,16 +57,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def spec(drafter: str, part: str, tree: str) -> MethodSpec:
-    settings = {"stop": {"gamma": 3}, "drafter": {"part": part}} | TREES[tree]
-    return MethodSpec(
-        name=f"{part}_{tree}".replace("-", "_"),
-        drafter=drafter,
-        tree=tree,
-        verifier="rejection" if tree == "chain" else "one_hot",
-        lossless=True,
-        source="test",
-        settings=settings,
-    )
+    verifier = "rejection" if tree == "chain" else "one_hot"
+    settings = {"drafter": {"part": part}} | TREES[tree]
+    return method_of(f"{part}_{tree}".replace("-", "_"), drafter, tree, verifier, **settings)
 
 
 @dataclass

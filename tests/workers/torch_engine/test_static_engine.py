@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from decoding import method_of
 from rig import Rig
 from static_twins import in_static_shapes
 
-from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.torch_engine.models import static_steps
 
@@ -66,15 +66,8 @@ def test_the_host_reads_once_a_level_and_once_the_choice(
     make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch, drafter, tree, reads
 ) -> None:
     """Each of which would wait for a GPU; three levels at temperature 0, two sequences."""
-    spec = MethodSpec(
-        name="asked",
-        drafter=drafter,
-        tree=tree,
-        verifier="greedy",
-        lossless=True,
-        source="test",
-        settings={} if drafter == "none" else {"stop": {"gamma": 3}},
-    )
+    settings = {"stop": {}} if drafter == "none" else {}
+    spec = method_of("asked", drafter, tree, "greedy", **settings)
     with in_static_shapes():
         rig = make_rig(byte_bundle, [spec])
     asked = [rig.submit("asked", [index, 7, 8, 9] * 4, max_tokens=40) for index in range(2)]

@@ -9,12 +9,11 @@ import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import random_heads
 import torch
-from decoding import assert_greedy, decode, hugging_face
+from decoding import assert_greedy, decode, hugging_face, method_of
 from transformers import LlamaConfig
 from zoo import OTHERS, VOCAB, random_model
 from zoo import save_bundle as save
 
-from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError
 from workers.torch_engine.models.fallback.cached_model import CachedModel
 from workers.torch_engine.models.fallback.reread_model import RereadModel
@@ -23,14 +22,7 @@ from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import load_model
 
 CPU = torch.device("cpu")
-TREE = MethodSpec(
-    name="tree",
-    drafter="test_tree",
-    verifier="one_hot",
-    lossless=True,
-    source="test",
-    settings={"stop": {"gamma": 3}},
-)
+TREE = method_of("tree", "test_tree")
 KIND = {"gpt2": CachedModel, "mixtral": CachedModel, "bloom": RereadModel, "mamba": RereadModel}
 
 
