@@ -133,7 +133,7 @@ async def decode_all(
 
 
 def method_of(
-    name: str, drafter: str, tree: str = "chain", verifier: str = "one_hot", **settings: Any
+    name: str, drafter: str, tree: str = "chain", verifier: str = "one_hot", /, **settings: Any
 ) -> MethodSpec:
     """Return a method of these parts that drafts three levels unless the settings say otherwise."""
     return MethodSpec(
