@@ -12,7 +12,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from schemas import DecodeChunk, DecodeRequest, DecodeStats, SamplingParams, TokenLogprobs
+from schemas import (
+    DecodeChunk,
+    DecodeRequest,
+    DecodeStats,
+    EngineConfig,
+    MethodSpec,
+    SamplingParams,
+    TokenLogprobs,
+)
+from schemas.prefixes import HASH_BYTES
 from workers.bundle import Bundle
 from workers.engine import Engine
 from workers.methods import METHODS
@@ -113,6 +122,41 @@ async def decode(
             if stop_after and len(answer.tokens) >= stop_after:
                 break
     return answer
+
+
+async def decode_all(
+    engine: Engine, jobs: Sequence[tuple[str, Sequence[int]]], tokens: int, **sampling: Any
+) -> list[Answer]:
+    """Run requests at once, by method and prompt, each for so many tokens."""
+    asked = {"max_tokens": tokens, "ignore_eos": True, **sampling}
+    return await asyncio.gather(*(decode(engine, m, ids, **asked) for m, ids in jobs))
+
+
+def method_of(
+    name: str, drafter: str, tree: str = "chain", verifier: str = "one_hot", /, **settings: Any
+) -> MethodSpec:
+    """Return a method of these parts that drafts three levels unless the settings say otherwise."""
+    return MethodSpec(
+        name=name,
+        drafter=drafter,
+        tree=tree,
+        verifier=verifier,
+        lossless=True,
+        source="test",
+        settings={"stop": {"gamma": 3}} | settings,
+    )
+
+
+def vllm_cpu(**settings: Any) -> EngineConfig:
+    """Return the configuration of a vLLM engine on a CPU in float32."""
+    settings = {"vllm": {"enforce_eager": True}, **settings}
+    return EngineConfig(device="cpu", dtype="float32", **settings)
+
+
+def reported(engine: Engine) -> set[bytes]:
+    """Return the hashes of the prompts that the engine says it holds."""
+    hashes = engine.load().prefixes
+    return {hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)}
 
 
 async def until(condition: Callable[[], bool]) -> None:

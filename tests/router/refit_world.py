@@ -17,18 +17,12 @@ ENCODER = EncoderInfo(name="made-up", dimension=DIMENSION, sha256="0" * 64)
 
 
 class World:
-    """Three kinds of prompts. The table on disk knows two of them; n-gram suits the third.
+    """Three kinds of prompts. The table on disk knows two of them; n-gram suits the third."""
 
-    others: clusters of the table that none of these prompts belongs to.
-    """
-
-    def __init__(self, seed: int = 0, others: int = 0) -> None:
+    def __init__(self, seed: int = 0) -> None:
         self.kinds = Kinds(4, seed)
         known = self.kinds.mixed(1000, OLD)
         centroids = cluster.fit(known, 2, seed=0)
-        far = np.random.default_rng(seed).standard_normal((others, DIMENSION))
-        far /= np.linalg.norm(far, axis=1, keepdims=True)
-        centroids = np.concatenate([centroids, far])
         labels = cluster.assign(centroids, known)
         profile, _ = make_profile(per_cluster=50)
         kinds = np.arange(100) % 2

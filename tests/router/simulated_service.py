@@ -56,13 +56,13 @@ class Run:
         columns = [METHODS.index(method_of_cluster[int(k)]) for k in self.clusters]
         return float(self.seconds[np.arange(len(columns)), columns].sum())
 
-    def moved(self, cluster: int, method: str, window: int = 20, share: float = 0.8) -> int | None:
+    def moved(self, cluster: int, method: str, window: int = 20, share: float = 0.8) -> float:
         """After how many of this cluster's requests the method has this share of the next
-        `window` of them; None where it never has."""
+        `window` of them; infinity where it never has."""
         is_method = self.chosen[self.clusters == cluster] == method
         shares = np.convolve(is_method, np.ones(window) / window, mode="valid")
         reached = np.flatnonzero(shares >= share)
-        return int(reached[0]) if len(reached) else None
+        return float(reached[0]) if len(reached) else np.inf
 
     def changes(self) -> int:
         """How often a favourite changed."""

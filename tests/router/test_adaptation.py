@@ -32,7 +32,7 @@ class Service:
     """Two kinds of prompts, the first answered best by `draft`; prompts of the new kind lie
     nearest to the first, and n-gram answers them in less than half the time."""
 
-    def __init__(self, seed: int, config: RouterConfig = CONFIG) -> None:
+    def __init__(self, seed: int) -> None:
         self.kinds = Kinds(3, seed)
         towards = self.kinds.centres[NEW] + 0.5 * self.kinds.centres[0]
         self.kinds.centres[NEW] = towards / np.linalg.norm(towards)
@@ -47,7 +47,6 @@ class Service:
         distances = Reference.of_fit(centroids, vectors, labels).state()
         table = table.model_copy(update={"provenance": {"distances": distances}})
         self.adaptation = Adaptation(table)
-        self._config = config
         self._trials = Trials(np.random.default_rng(seed))
         self._numbers = itertools.count()
 
@@ -61,11 +60,11 @@ class Service:
         [label] = cluster.assign(table.centroids, vector[None, :])
         limits = Constraints(healthy=frozenset(METHODS))
         features = replace(FEATURES, cluster=int(label))
-        decision = choose(table, features, (), limits, self._config, self._trials)
+        decision = choose(table, features, (), limits, CONFIG, self._trials)
         answer = observe(table, str(next(self._numbers)), decision.method, min(kind, 1))
         routed = {"cluster": int(label), "vector": cluster.packed(vector)}
         observation = answer.model_copy(update=routed)
-        if self.adaptation.observe([observation]) and self._config.refit:
+        if self.adaptation.observe([observation]):
             made = self.adaptation.refitting()()
             if made is not None:
                 self.adaptation = self.adaptation.adopting(made)
@@ -87,11 +86,3 @@ def test_a_new_kind_of_prompt_is_soon_answered_by_its_own_method() -> None:
     assert last[0::2].count("draft") > 20
     assert last[1::2].count("ngram") > 20
     assert service.adaptation.report().refits == 1
-
-
-def test_without_a_refit_two_kinds_share_one_method() -> None:
-    service = Service(seed=0, config=CONFIG.model_copy(update={"refit": False}))
-    service.serve([0, 1] * 75)
-    service.serve([0, NEW] * 100)
-    last = service.serve([0, NEW] * 30)
-    assert min(last[0::2].count("draft"), last[1::2].count("ngram")) < 10

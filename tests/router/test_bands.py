@@ -10,7 +10,6 @@ from router.fit.profile import Profile
 from router.learner import Learner
 from router.policy import choose
 from router.prompt import Features
-from router.table import restrict
 from schemas import RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -80,10 +79,3 @@ def test_a_band_learns_its_own_favourite() -> None:
     assert learner.table.assignment[1][2] == "draft"
     again = Learner.restore(build_table(*make_profile(), CENTROIDS, ENCODER), learner.state())
     assert again.table.assignment == learner.table.assignment
-
-
-def test_a_favourite_that_is_served_stays_in_its_band() -> None:
-    small = restrict(two_temperatures(), ["naive", "draft"])
-    assert small.assignment == (("draft",) * 3,) * 2
-    kept = restrict(two_temperatures(), ["draft", "ngram"]).assignment
-    assert (kept[1][0], kept[1][2]) == ("ngram", "draft")

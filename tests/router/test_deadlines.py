@@ -9,9 +9,7 @@ from router.policy import NoMethodAvailableError
 from schemas import RouterConfig, RoutingTable
 
 
-def test_a_deadline_moves_a_prompt_that_would_otherwise_stay(
-    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deadline_moves_a_prompt_that_would_otherwise_stay(table, monkeypatch):
     # On the first cluster draft takes 0.38 s, n-gram 0.57 s and naive 0.62 s.
     monkeypatch.setattr(policy, "CONVERSATION_MARGIN", 1.0)
     stays = route(table, 0, conversation_method="ngram", deadline_seconds=0.6)

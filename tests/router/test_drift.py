@@ -92,15 +92,6 @@ def test_a_new_kind_of_prompt_is_noticed(share: float, within: int, live: bool) 
         assert noticed is not None, (seed, watch.share_farther, watch.alarm_above)
 
 
-def test_the_statistic_is_at_most_the_share_of_new_prompts() -> None:
-    kinds = Kinds(6, seed=1)
-    centroids, reference = fitted(kinds.seed)
-    vectors = np.concatenate([kinds.mixed(2800, OLD), kinds.mixed(1200, [5])])
-    labels = cluster.assign(centroids, vectors)
-    ranks = reference.ranks(labels, cluster.distances(centroids, vectors, labels))
-    assert 0.25 < share_farther(ranks) < 0.32
-
-
 def test_prompts_that_repeat_are_no_drift() -> None:
     kinds = Kinds(6, seed=2)
     few = kinds.mixed(3, OLD)
@@ -160,15 +151,6 @@ def test_a_reference_survives_json() -> None:
     ):
         with pytest.raises(ValueError, match="distances of the fit"):
             Reference.read(broken)
-
-
-def test_a_centroid_without_the_prompt_itself() -> None:
-    vectors = Kinds(6, seed=0).mixed(30, [0])
-    centroid = vectors.mean(axis=0, keepdims=True, dtype=np.float64)
-    labels = np.zeros(30, dtype=np.intp)
-    apart = cluster.distances(centroid, vectors, labels, np.array([30.0]))
-    others = vectors[1:].mean(axis=0, dtype=np.float64)
-    assert apart[0] == pytest.approx(np.linalg.norm(vectors[0] - others))
 
 
 def test_vectors_travel_in_half_precision() -> None:

@@ -1,6 +1,5 @@
 """The real encoder: exported once per session from the packaged weights."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -61,18 +60,7 @@ def test_tokens_are_counted_beyond_what_the_encoder_reads(exported: Path) -> Non
     assert encoder.token_count("") == 2
 
 
-def test_an_export_that_is_there_is_kept(exported: Path) -> None:
-    before = (exported / "model.onnx").stat().st_mtime_ns
-    info = export_encoder(exported)
-    assert (exported / "model.onnx").stat().st_mtime_ns == before
-    assert info == Encoder(exported).info
-    record = json.loads((exported / "encoder.json").read_text())
-    assert record["max_tokens"] == 256
-
-
-def test_a_missing_encoder_names_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_encoder_names_the_command(tmp_path, monkeypatch):
     with pytest.raises(EncoderMissingError, match="specadapt export-encoder"):
         Encoder(tmp_path)
     monkeypatch.setenv("SPECADAPT_ENCODER", str(tmp_path / "here"))
@@ -90,9 +78,7 @@ def test_a_missing_encoder_names_the_command(
         ("tokenizer.json", r"cannot be read .*specadapt export-encoder"),
     ],
 )
-def test_a_damaged_encoder_counts_as_missing(
-    exported: Path, tmp_path: Path, file: str, said: str
-) -> None:
+def test_a_damaged_encoder_counts_as_missing(exported, tmp_path, file, said):
     """The service goes on without one, and a command says what to do in one line."""
     for other in exported.iterdir():
         (tmp_path / other.name).symlink_to(other)

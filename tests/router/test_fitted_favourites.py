@@ -5,9 +5,7 @@ from routing_world import observe
 
 from router.favourites import typical_seconds
 from router.learner import Learner
-from schemas import RouterConfig, RoutingTable
-
-CONFIG = RouterConfig()
+from schemas import RoutingTable
 
 
 def test_a_favourite_that_looked_faster_than_it_is_gives_way_again(table: RoutingTable) -> None:
@@ -44,9 +42,7 @@ def test_a_favourite_that_looked_faster_than_it_is_gives_way_again(table: Routin
     assert learner.table.assignment[0][0] == "draft"
 
 
-def test_a_restart_goes_on_with_the_live_favourites_and_still_knows_the_fits(
-    table: RoutingTable,
-) -> None:
+def test_a_restart_goes_on_with_the_live_favourites_and_still_knows_the_fits(table):
     learner = Learner(table)
     changed = learner.state() | {"assignment": [["ngram"] * 3, ["draft"] * 3]}
     again = Learner.restore(table, changed)

@@ -5,11 +5,10 @@ A cluster's requests are counted; the numbers of the bounds are about twice what
 
 import numpy as np
 import pytest
-from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, make_profile
+from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, make_profile
 from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE, SimulatedService, World
 
 from router.fit.assign import build_table
-from router.fit.speedup import paired_bootstrap_ci
 from schemas import RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -20,35 +19,9 @@ n-gram 0.16 s on the second and draft 0.40 s; plain decoding 0.62 s on both."""
 SEEDS = [0, pytest.param(1, marks=pytest.mark.slow)]
 
 
-@pytest.fixture(scope="module")
-def offline() -> RoutingTable:
-    """Fitted on answers that differ as those of the simulated service do."""
-    profile = make_profile(per_cluster=30, noise=STEP_NOISE, spread=ACCEPTANCE_NOISE)
-    return build_table(*profile, CENTROIDS, ENCODER)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_while_nothing_changes_learning_costs_less_than_its_share(
-    offline: RoutingTable, seed: int
-) -> None:
-    assert [row[0] for row in offline.assignment] == [*OFFLINE.values()]
-    run = SimulatedService(offline, CONFIG, seed).run(800)
-    assert run.changes() == 0
-    assert {d.reason for d in run.decisions} >= {"preferred", "exploration"}
-    assert run.taken() <= (1.0 + CONFIG.exploration) * run.of(OFFLINE)
-    # of speeds rather than sums: no worse than the static table by more than the share
-    ours = run.seconds[np.arange(800), [METHODS.index(m) for m in run.chosen]]
-    static = run.seconds[np.arange(800), [METHODS.index(OFFLINE[int(k)]) for k in run.clusters]]
-    low, _ = paired_bootstrap_ci(1.0 / ours, 1.0 / static, seed)
-    assert low > 1.0 - 2 * CONFIG.exploration
-
-
 @pytest.mark.parametrize("share", [0.01, 0.03])
 @pytest.mark.slow
-def test_twenty_services_in_which_nothing_changes_lose_their_share_at_most(
-    offline: RoutingTable, share: float
-) -> None:
+def test_twenty_services_in_which_nothing_changes_lose_their_share_at_most(offline, share):
     config = RouterConfig(exploration=share)
     runs = [SimulatedService(offline, config, seed).run(150) for seed in range(20)]
     lost = [run.taken() / run.of(OFFLINE) - 1.0 for run in runs]
@@ -59,24 +32,18 @@ def test_twenty_services_in_which_nothing_changes_lose_their_share_at_most(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_prompts_leave_a_method_that_got_twice_as_slow_and_return(
-    offline: RoutingTable, seed: int
-) -> None:
+def test_prompts_leave_a_method_that_got_twice_as_slow_and_return(offline, seed):
     service = SimulatedService(offline, CONFIG, seed)
     service.run(300)
     slow = service.run(400, World(slower={"draft": 2.0}))
-    left = slow.moved(0, "ngram")
-    assert left is not None
-    assert left <= 80
+    assert slow.moved(0, "ngram") <= 80
     assert slow.favourites[120][0] == "ngram"
     assert slow.changes() <= 2
     assert slow.taken() <= 1.10 * slow.of({0: "ngram", 1: "ngram"})
     assert slow.taken() <= 0.90 * slow.of(OFFLINE)
 
     recovered = service.run(500)
-    returned = recovered.moved(0, "draft")
-    assert returned is not None
-    assert returned <= 170
+    assert recovered.moved(0, "draft") <= 170
     assert recovered.favourites[-1] == tuple(OFFLINE.values())
     assert recovered.taken() <= 1.15 * recovered.of(OFFLINE)
 
@@ -87,18 +54,14 @@ def test_a_cluster_whose_acceptance_changes_changes_alone(offline: RoutingTable,
     service = SimulatedService(offline, CONFIG, seed)
     service.run(300)
     changed = service.run(500, World(acceptance={("ngram", 1): 1.2}))
-    left = changed.moved(1, "draft")
-    assert left is not None
-    assert left <= 150
+    assert changed.moved(1, "draft") <= 150
     assert changed.favourites[-1] == ("draft", "draft")
     assert changed.taken() <= 1.15 * changed.of({0: "draft", 1: "draft"})
     first = changed.clusters == 0
     assert np.mean(changed.chosen[first] == "draft") > 0.9
 
     again = service.run(400)
-    returned = again.moved(1, "ngram")
-    assert returned is not None
-    assert returned <= 150
+    assert again.moved(1, "ngram") <= 150
     assert again.favourites[-1] == tuple(OFFLINE.values())
 
 
@@ -118,21 +81,7 @@ def test_favourites_of_near_equals_do_not_flap(seed: int) -> None:
     assert run.taken() <= 1.02 * best
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_profile_says_wrongly_is_found_out(offline: RoutingTable, seed: int) -> None:
-    """N-gram is as good on the first cluster too."""
-    service = SimulatedService(offline, CONFIG, seed)
-    run = service.run(800, World(acceptance={("ngram", 0): 5.0}))
-    found = run.moved(0, "ngram")
-    assert found is not None
-    assert found <= 300
-    assert run.favourites[-1] == ("ngram", "ngram")
-
-
-def test_a_wrong_profile_stays_refuted_while_nothing_is_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wrong_profile_stays_refuted_while_nothing_is_tried(monkeypatch):
     """N-gram is profiled as good on the first cluster too. Its prompts returned to it every 200
     requests, whenever the live answers that refute the profile had faded."""
     with monkeypatch.context() as profiled:

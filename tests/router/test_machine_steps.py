@@ -5,11 +5,9 @@ import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe
 
 from router import predict
-from router.evidence import log_error
 from router.fit.assign import build_table
 from router.fit.promotion import promoted
 from router.learner import Learner
-from router.machine import MachineSpeed, StepTiming, step_timing
 from router.predict import FULL_BATCH, batch_fullness
 from schemas import RoutingTable
 from schemas.observation import WARM_UP
@@ -98,13 +96,6 @@ def test_batches_that_methods_share_say_something_of_each(table: RoutingTable) -
     assert order[0] > 2.0 * order[1]
 
 
-def test_a_few_beside_many_are_not_taken_for_what_makes_a_batch_slow(table: RoutingTable) -> None:
-    machine = Machine(table, [1.0] * 3, [1.0, 1.5, 1.0])
-    found = told(table, machine, *[{"naive": 1.0, "draft": FULL_BATCH - 1.0}] * 40)
-    assert predict.step_ratio(found, DRAFT, FULL_BATCH) == pytest.approx(1.5, rel=0.1)
-    assert predict.step_ratio(found, NAIVE, FULL_BATCH) < 1.3
-
-
 def test_a_slow_sequence_among_many_of_a_known_method_is_found_out(table: RoutingTable) -> None:
     """Half of the batches are of one method, half have one sequence of a slow one too. Its 3.0 was
     seen as 1.2 after 100 answers."""
@@ -113,21 +104,6 @@ def test_a_slow_sequence_among_many_of_a_known_method_is_found_out(table: Routin
     found = told(table, machine, *batches * 50)
     assert predict.step_ratio(found, DRAFT, FULL_BATCH) > 2.3
     assert predict.step_ratio(found, NAIVE, FULL_BATCH) == pytest.approx(1.0, rel=0.1)
-
-
-def test_a_methods_part_in_a_batch_is_that_in_its_seconds(table: RoutingTable) -> None:
-    """Of two methods with as many sequences the one with longer steps makes the batch longer."""
-    by_method = {"naive": 3.0, "draft": 3.0}
-    seconds = 1.2 * Machine(table, [1.0] * 3, [1.0] * 3).step(by_method)
-    found = step_timing(table, observation(table, "a", by_method, seconds).stats)
-    assert found is not None
-    assert found.log_ratio == pytest.approx(np.log(1.2))
-    assert [found.parts[m][0] for m in (NAIVE, DRAFT)] == [0.5, 0.5]
-    times = predict.StepTimes(table, CONTEXT - (CONTEXT - 20) / 2)
-    ratio = times.of(DRAFT, 6.0) / times.of(NAIVE, 6.0)
-    assert ratio > 1.1
-    assert found.parts[DRAFT][1] / found.parts[NAIVE][1] == pytest.approx(ratio)
-    assert sum(part for _, part in found.parts.values()) == pytest.approx(1.0)
 
 
 def test_a_mixed_batch_that_is_as_expected_teaches_nothing(table: RoutingTable) -> None:
@@ -139,38 +115,6 @@ def test_a_mixed_batch_that_is_as_expected_teaches_nothing(table: RoutingTable) 
     assert found.live.step_weight[NGRAM] == 0.0
 
 
-def test_what_full_batches_have_in_common_is_expected_of_a_method_seen_alone_only(table) -> None:
-    machine = Machine(table, [1.0] * 3, [3.0] * 3)
-    batches = [{name: 1.0} for name in METHODS] + [{"naive": FULL_BATCH}, {"draft": FULL_BATCH}]
-    found = told(table, machine, *batches * 6)
-    assert predict.step_ratio(found, NGRAM, 1.0) == pytest.approx(1.0, rel=0.15)
-    assert predict.step_ratio(found, NGRAM, FULL_BATCH) > 1.6
-
-
-def test_methods_that_the_table_does_not_have_are_left_out(table: RoutingTable) -> None:
-    machine = Machine(table, [2.0] * 3, [2.0] * 3)
-    learner = Learner(table)
-    seconds = machine.step({"naive": 1.0})
-    one = observation(table, "a", {"naive": 1.0}, seconds)
-    stats = one.stats.model_copy(update={"batch_by_method": {"naive": 1.0, "unknown": 1.0}})
-    learner.observe([one.model_copy(update={"stats": stats})])
-    assert learner.table.live.step_ratio[NAIVE] > 1.2
-
-
-def test_both_ends_survive_a_restart_with_other_methods() -> None:
-    speed = MachineSpeed(3)
-    nothing = np.zeros((3, 3))
-    for _ in range(8):
-        speed.observe_steps(nothing, StepTiming(np.log(2.0), {2: (1.0, 1.0)}), 1.0)
-        speed.observe_steps(nothing, StepTiming(np.log(4.0), {2: (1.0, 1.0)}), FULL_BATCH)
-    again = MachineSpeed(2)
-    again.restore(speed.state(), {0: 2})
-    (alone, _), (full, _) = again.step_ratios()
-    assert alone == pytest.approx(2.0, rel=0.15)
-    assert alone * full == pytest.approx(4.0, rel=0.15)
-    assert again.step_weight()[0] == pytest.approx(speed.step_weight()[2])
-
-
 def test_what_is_as_expected_in_between_overwrites_neither_end(table: RoutingTable) -> None:
     """Warm-up has told of both; then nobody meets anything but batches of two for long."""
     machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 3.0, 1.0])
@@ -179,15 +123,6 @@ def test_what_is_as_expected_in_between_overwrites_neither_end(table: RoutingTab
     assert predict.step_ratio(found, DRAFT, 2.0) == pytest.approx(machine.ratio(DRAFT, 2), rel=0.1)
     assert predict.step_ratio(found, DRAFT, 1.0) == pytest.approx(1.0, rel=0.15)
     assert predict.step_ratio(found, DRAFT, FULL_BATCH) == pytest.approx(3.0, rel=0.2)
-
-
-def test_full_batches_alone_leave_it_open_how_a_method_does_by_itself(table: RoutingTable) -> None:
-    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 2.0, 1.0])
-    crowded = told(table, machine, *[{"draft": FULL_BATCH}] * 16)
-    alone = told(table, machine, *[{"draft": 1.0}] * 16)
-    assert predict.step_ratio(crowded, DRAFT, FULL_BATCH) == pytest.approx(2.0, rel=0.1)
-    doubts = [log_error(known)[0, DRAFT, 0] for known in (crowded, alone)]
-    assert doubts[0] > 1.5 * doubts[1]
 
 
 def test_steps_that_are_expected_to_take_no_time_teach_nothing(table: RoutingTable) -> None:
@@ -206,35 +141,3 @@ def test_a_promoted_table_keeps_what_full_batches_take(table: RoutingTable) -> N
     for batch in (1.0, 3.0, FULL_BATCH, 100.0):
         for m in range(len(METHODS)):
             assert after.of(m, batch) == pytest.approx(before.of(m, batch))
-
-
-def test_what_a_promoted_table_says_of_full_batches_outlasts_the_first_answer(
-    table: RoutingTable,
-) -> None:
-    machine = Machine(table, [1.0, 1.0, 1.0], [1.0, 2.0, 1.0])
-    one_each = [{name: batch} for name in METHODS for batch in (1.0, FULL_BATCH)]
-    made = promoted(told(table, machine, *one_each * 8))
-    learner = Learner(made)
-    learner.observe([observation(made, "first", {"naive": 1.0}, machine.step({"naive": 1.0}))])
-    restarted = Learner.restore(made, learner.state())
-    for one in (learner, restarted):
-        assert predict.step_ratio(one.table, DRAFT, FULL_BATCH) == pytest.approx(2.0, rel=0.15)
-
-
-def test_a_promoted_table_is_corrected_where_full_batches_take_otherwise() -> None:
-    speed = MachineSpeed(2, np.log([1.0, 4.0]))
-    for _ in range(12):
-        speed.observe_steps(np.zeros((2, 3)), StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)
-    (_, alone), (_, full) = speed.step_ratios()
-    assert alone * full == pytest.approx(1.0, rel=0.2)
-
-
-def test_full_batches_that_are_as_a_promoted_table_says_change_nothing() -> None:
-    before = np.log([1.0, 4.0])
-    speed = MachineSpeed(2, before)
-    expected = np.stack([np.zeros(2), before, np.zeros(2)], axis=1)
-    for _ in range(12):
-        speed.observe_steps(expected, StepTiming(0.0, {1: (1.0, 1.0)}), FULL_BATCH)
-    alone, full = speed.step_ratios()
-    assert alone == pytest.approx([1.0, 1.0])
-    assert full == pytest.approx([1.0, 4.0])

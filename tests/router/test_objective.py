@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, observe, with_answer
 
-from router.evidence import ANSWER_TOKENS, MOST_ANSWERS, acceptance_evidence
 from router.fit.assign import TableOptions, build_table
 from router.fit.evaluate import evaluate
 from router.fit.profile import Profile
@@ -34,9 +33,7 @@ def few_long_answers(name: str) -> tuple[Profile, np.ndarray]:
 
 
 @pytest.mark.parametrize(("objective", "favourite"), [("speedup", "draft"), ("seconds", "ngram")])
-def test_long_answers_count_for_more_where_seconds_are_to_be_small(
-    objective: Objective, favourite: str
-) -> None:
+def test_long_answers_count_for_more_where_seconds_are_to_be_small(objective, favourite):
     table = build_table(
         *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective)
     )
@@ -96,16 +93,8 @@ def test_tables_of_two_objectives_are_two_tables() -> None:
         Learner.restore(by_seconds, state)
 
 
-def test_one_answer_of_any_length_is_a_few_answers_at_most() -> None:
-    tokens, steps = acceptance_evidence(20_001, 10_001, "seconds", 64.0)
-    assert tokens == pytest.approx(MOST_ANSWERS * ANSWER_TOKENS)
-    assert tokens / steps == pytest.approx(2.0)
-
-
 @pytest.mark.parametrize(("objective", "near"), [("speedup", 1.2), ("seconds", 8.0)])
-def test_live_answers_count_as_the_tables_profiled_ones_do(
-    objective: Objective, near: float
-) -> None:
+def test_live_answers_count_as_the_tables_profiled_ones_do(objective, near):
     table = build_table(
         *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective)
     )

@@ -11,6 +11,7 @@ from router.constraints import Constraints
 from router.fit.assign import TableOptions, build_table
 from router.load import Prospect
 from router.policy import NoMethodAvailableError, choose
+from router.predict import StepTimes
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
 from router.trials import Trials
@@ -32,7 +33,7 @@ def route(
     **limits: object,
 ) -> Decision:
     limits = {"healthy": frozenset(table.methods), "explore": False, **limits}
-    constraints = Constraints(**limits)  # type: ignore[arg-type]
+    constraints = Constraints(**limits)
     trials = Trials(np.random.default_rng(seed))
     trials.budget.earn(10.0)
     features = replace(features, cluster=cluster)
@@ -53,14 +54,22 @@ def test_predicted_seconds_agree_with_the_made_up_world(table: RoutingTable) -> 
     assert predicted["naive"] == pytest.approx(0.02 + 60 * 0.010, rel=0.05)
 
 
+@pytest.mark.parametrize("batch", [1.0, 2.5, 6.0, 16.0])
+def test_step_times_lie_on_the_measured_line(batch: float) -> None:
+    """Between batches of 1, 4 and 8 that were measured, and beyond them."""
+    times = StepTimes(MADE, 300.0)
+    expected = [STEP[name] * (0.7 + 0.3 * batch) for name in METHODS]
+    found = [times.of(m, batch) for m in range(len(METHODS))]
+    assert found == pytest.approx(expected, rel=0.03)
+    assert times.mixed({0: 1, NGRAM: 3}, batch) == pytest.approx((found[0] + 3 * found[NGRAM]) / 4)
+
+
 def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
     decision = route(table, 0, (report("draft", running=8, waiting=8),))
     assert (decision.method, decision.reason) == ("ngram", "load")
 
 
-def test_a_held_prompt_does_not_replace_the_favourite_on_an_idle_replica(
-    table: RoutingTable,
-) -> None:
+def test_a_held_prompt_does_not_replace_the_favourite_on_an_idle_replica(table):
     """Draft is predicted to be 2% faster, within the hysteresis, and to read prompts five times as
     slowly, so that a cached prompt saves it more."""
     slow = table.prefill_seconds.copy()
@@ -184,9 +193,7 @@ def test_no_cluster_degrades_to_the_default(table: RoutingTable) -> None:
     assert named.method == "naive"
 
 
-def test_a_conversation_stays_unless_another_is_clearly_better(
-    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conversation_stays_unless_another_is_clearly_better(table, monkeypatch):
     # On the first cluster n-gram takes 0.57 s and draft 0.38 s: clearly better.
     assert route(table, 0, conversation_method="ngram").reason == "preferred"
     monkeypatch.setattr(policy, "CONVERSATION_MARGIN", 1.0)
@@ -222,9 +229,7 @@ def test_lossy_methods_need_to_be_admitted() -> None:
     temperature=st.sampled_from([0.0, 0.5, 1.2]),
     seed=st.integers(0, 50),
 )
-def test_a_decision_is_always_admissible(
-    cluster: int, healthy: frozenset[str], running: int, waiting: int, temperature: float, seed: int
-) -> None:
+def test_a_decision_is_always_admissible(cluster, healthy, running, waiting, temperature, seed):
     features = Features(prompt_tokens=9, max_tokens=16, temperature=temperature)
     loads = tuple(report(m, running, waiting) for m in healthy)
     decision = route(

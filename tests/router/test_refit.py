@@ -15,7 +15,7 @@ from router.current_fit import Fit
 from router.drift import DriftWatch, Reference, share_farther
 from router.fit.assign import build_table
 from router.learner import Learner
-from router.refit import RecentAnswers, moved, refit, successor
+from router.refit import RecentAnswers, refit, successor
 from router.table import restrict
 
 
@@ -75,14 +75,6 @@ def test_too_few_new_prompts_make_no_cluster(monkeypatch: pytest.MonkeyPatch) ->
     assert refit(world.fit, world.disk, world.fit.reference, full) is None
 
 
-def test_a_table_of_many_clusters_is_refitted_too() -> None:
-    world = World(others=70)
-    fit = refitted(world, stream(world, world.disk)).fit
-    assert len(fit.centroids) > len(world.disk.centroids) > 70
-    labels = cluster.assign(fit.centroids, world.kinds.mixed(200, [NEW]))
-    assert (labels >= len(world.disk.centroids)).mean() > 0.9
-
-
 def test_offline_evidence_goes_where_its_prompts_went() -> None:
     world = World()
     made = refitted(world, stream(world, world.disk))
@@ -104,33 +96,6 @@ def test_offline_evidence_goes_where_its_prompts_went() -> None:
     assert Reference.read(table.provenance["distances"]).prompts == 500
 
 
-def test_an_added_cluster_keeps_only_what_its_own_drift_leaves() -> None:
-    """Where the fit knew a few prompts as far away as the new ones, half of these are no new
-    ground by themselves; all of them together are."""
-    world = World()
-    sent = stream(world, world.disk)
-    _, vectors = recent(sent).all()
-    labels = cluster.assign(world.disk.centroids, vectors)
-    apart = cluster.distances(world.disk.centroids, vectors, labels)
-    rows = world.fit.reference.quantiles.copy()
-    rows[:, -2:] = np.median(apart[-200:][1::2]), 1.5
-    reference = Reference(rows, world.fit.reference.prompts)
-    made = refit(world.fit, world.disk, reference, recent(sent).all())
-    assert made is not None
-    new = cluster.assign(made.fit.centroids, vectors) == 2
-    near = reference.ranks(labels, apart)[new] < refit_module.NEW_GROUND
-    assert near.mean() > 0.3
-    assert made.share[2].sum() < 0.03
-
-
-def test_lengths_of_the_new_cluster_are_those_of_its_prompts() -> None:
-    world = World()
-    table = refitted(world, stream(world, world.disk)).fit.table(world.disk)
-    assert 110 < table.output_tokens[2] <= 121
-    assert 55 < table.output_tokens[:2].min() <= table.output_tokens[:2].max() < 67
-    assert table.provenance["prompt_tokens"][2] > 180
-
-
 def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
     """They were answered in an old cluster; n-gram's answers to them say nothing of that one."""
     world = World()
@@ -148,23 +113,6 @@ def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
     assert evidence.acceptance(after)[2, ngram, 0] > 4.0
     assert after.live.steps[:, METHODS.index("draft"), 0][2] == 0.0
     np.testing.assert_allclose(after.live.step_ratio, before.live.step_ratio, rtol=0.05)
-
-
-def test_what_was_learned_before_the_recent_answers_is_shared_out() -> None:
-    world = World()
-    learner = Learner(world.disk)
-    learner.observe(world.answers(world.disk, [0, 1] * 100, "draft"))
-    earlier = learner.table.live.steps.copy()
-    sent = stream(world, world.disk)
-    learner.observe(sent)
-    made = refitted(world, sent)
-    after = successor(learner, made, world.disk, recent(sent).all())
-    table = after.table
-    alone = successor(Learner(world.disk), made, world.disk, recent(sent).all())
-    np.testing.assert_allclose(
-        (table.live.steps - alone.table.live.steps)[:2], earlier, rtol=0.1, atol=1.0
-    )
-    assert not after.observe([moved(sent[0], None, table)])
 
 
 def test_the_new_clusters_favourite_is_what_its_prompts_showed() -> None:

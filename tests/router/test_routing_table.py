@@ -23,17 +23,6 @@ def test_a_table_survives_the_disk(table: RoutingTable, tmp_path: Path) -> None:
             assert getattr(loaded, name) == value
 
 
-def test_what_was_learned_keeps_its_names_on_disk(table: RoutingTable, tmp_path: Path) -> None:
-    save_table(table, tmp_path)
-    with np.load(tmp_path / "routing.npz") as arrays:
-        names = {name for name in arrays.files if name.startswith("live")}
-    assert names == {
-        *("live_tokens", "live_steps", "live_output", "live_answers", "live_step_ratio"),
-        *("live_batch_ratio", "live_context_slope", "live_step_weight", "live_prefill_ratio"),
-        "live_profile_share",
-    }
-
-
 def test_another_encoder_is_refused_with_both_named(table: RoutingTable, tmp_path: Path) -> None:
     save_table(table, tmp_path)
     other = ENCODER.model_copy(update={"sha256": "f" * 64})

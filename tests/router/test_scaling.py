@@ -95,9 +95,7 @@ def test_an_unknown_method_says_nothing(table: RoutingTable) -> None:
         (0.0, 0, 3, 3),
     ],
 )
-def test_replicas_that_the_work_is_worth(
-    work: float, requests: float, queued: float, wanted: int
-) -> None:
+def test_replicas_that_the_work_is_worth(work, requests, queued, wanted):
     assert wanted_replicas(work, requests, queued, 4.0) == wanted
 
 
@@ -108,9 +106,7 @@ def test_replicas_that_the_work_is_worth(
     st.floats(0.1, 100),
     st.floats(1, 9),
 )
-def test_more_work_never_wants_fewer(
-    work: float, requests: int, queued: int, target: float, factor: float
-) -> None:
+def test_more_work_never_wants_fewer(work, requests, queued, target, factor):
     less = wanted_replicas(work, requests, queued, target)
     assert wanted_replicas(work * factor, requests, queued, target) >= less
     assert wanted_replicas(work, requests, queued, target * factor) <= less

@@ -46,9 +46,7 @@ def changes(history: Sequence[int]) -> int:
 
 
 @given(st.lists(st.integers(0, 50), max_size=200), st.integers(1, 40), st.floats(0.1, 40))
-def test_replicas_stay_within_bounds(
-    arrivals: list[int], answer_seconds: int, target: float
-) -> None:
+def test_replicas_stay_within_bounds(arrivals, answer_seconds, target):
     assert all(1 <= count <= MOST for count in replicas_over_time(arrivals, answer_seconds, target))
 
 
@@ -62,9 +60,7 @@ def test_more_demand_never_gets_fewer(a: int, more: int, answer_seconds: int, sh
 
 
 @given(st.integers(0, 8), st.integers(2, 40), st.floats(0.1, 0.5))
-def test_constant_demand_gets_a_constant_number(
-    rate: int, answer_seconds: int, share: float
-) -> None:
+def test_constant_demand_gets_a_constant_number(rate, answer_seconds, share):
     history = replicas_over_time([rate] * 600, answer_seconds, share * answer_seconds)
     settled = history[300:]
     assert changes(settled) == 0

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_world import METHODS, observe, report
+from routing_world import METHODS, observe
 
 from router import favourites, policy
 from router.constraints import Constraints
@@ -91,20 +91,6 @@ def test_propensities_hold_while_the_budget_fills_and_empties(table: RoutingTabl
             weights.append((decision.reason != "exploration") / decision.propensity)
     assert 0.02 < np.mean(np.asarray(weights) == 0.0) < 0.5
     assert np.mean(weights) == pytest.approx(1.0, abs=4 * np.std(weights) / len(weights) ** 0.5)
-
-
-def test_a_budget_holds_so_much_and_no_more() -> None:
-    budget = ExplorationBudget()
-    for _ in range(1000):
-        budget.earn(0.1)
-    assert budget.units == pytest.approx(0.1 * BUDGET_REQUESTS)
-    budget.earn(0.001)
-    assert budget.units == pytest.approx(0.1 * BUDGET_REQUESTS)
-    budget.pay(4.0)
-    budget.earn(0.1)
-    assert budget.units == pytest.approx(6.1)
-    budget.settle(paid=4.0, took=1.0, first=1.0)  # it cost nothing after all
-    assert budget.units == pytest.approx(0.1 * BUDGET_REQUESTS, rel=0.01)
 
 
 def test_a_trial_is_booked_at_what_it_cost() -> None:
@@ -196,17 +182,6 @@ def test_a_guess_is_tried_on_credit_and_so_often() -> None:
     assert budget.units < 0.0
 
 
-def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
-    rng, budget = np.random.default_rng(0), ExplorationBudget()
-    tried = 0
-    for _ in range(200):
-        made = choice([(1.0, 0.1, 0.0), (1.0, 0.7, 0.0)], 0.0, 0.0, budget, rng)
-        if made.index:
-            tried += 1
-            budget.settle(made.seconds, took=1.0, first=1.0)
-    assert tried > 3 * START_REQUESTS
-
-
 @pytest.mark.parametrize(
     ("limits", "budget"),
     [
@@ -218,14 +193,9 @@ def test_a_guess_that_cost_nothing_leaves_the_credit_as_it_was() -> None:
         ({}, None),
     ],
 )
-def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
-    table: RoutingTable,
-    limits: dict[str, object],
-    budget: ExplorationBudget | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(table, limits, budget, monkeypatch):
     before = budget and budget.units
-    constraints = Constraints(healthy=frozenset(METHODS), **limits)  # type: ignore[arg-type]
+    constraints = Constraints(healthy=frozenset(METHODS), **limits)
     config = RouterConfig(exploration=0.5)
     monkeypatch.setattr(policy, "CONVERSATION_MARGIN", 1.0)
     for seed in range(30):
@@ -235,20 +205,3 @@ def test_what_may_not_be_used_to_learn_earns_and_pays_nothing(
         assert decision.reason != "exploration"
         assert (decision.propensity, decision.exploration_seconds) == (1.0, 0.0)
     assert (budget and budget.units) == before
-
-
-def test_queues_make_no_method_uncertain(table: RoutingTable) -> None:
-    """Behind queues of one length everywhere less is tried out than without any."""
-    limits = Constraints(healthy=frozenset(METHODS))
-    queues = tuple(report(name, 8, 8) for name in METHODS)
-    tried = []
-    for loads in ((), queues):
-        rng = np.random.default_rng(0)
-        made = [
-            choose(table, AT_0, loads, limits, CONFIG, Trials(rng, budget_of(100.0)))
-            for _ in range(40)
-        ]
-        not_tried = [d for d in made if d.reason != "exploration"]
-        tried.append(1.0 - not_tried[0].propensity)
-    unloaded, queued = tried
-    assert 0.0 < queued < unloaded

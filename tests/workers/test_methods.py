@@ -5,19 +5,6 @@ import pytest
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.loader import load_engine
-from workers.methods import METHODS, get_method
-
-
-def test_the_methods() -> None:
-    assert list(METHODS)[:4] == ["naive", "draft_verify", "ngram", "suffix"]
-    assert {"specinfer", "medusa", "medusa_typical", "eagle", "eagle2", "eagle3"} <= METHODS.keys()
-    lossy = {name for name, spec in METHODS.items() if not spec.lossless}
-    assert lossy == {"fuzzy", "medusa_typical"}
-    assert len({spec.settings_hash() for spec in METHODS.values()}) == len(METHODS)
-    assert all(spec.source for spec in METHODS.values())
-    with pytest.raises(ValueError, match="unknown method 'turbo': choose from naive"):
-        get_method("turbo")
-
 
 VLLM = MethodSpec(name="elsewhere", engine="vllm", lossless=True, source="test")
 ODD = MethodSpec(name="odd", drafter="oracle", lossless=True, source="test")

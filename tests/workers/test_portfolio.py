@@ -146,11 +146,6 @@ def test_a_bundles_own_tuning_stands_for_methods_of_that_name(tiny_bundle):
     assert with_portfolio(named, bundle) == named
 
 
-def test_methods_that_are_named_stay(without_drafts):
-    named = AppConfig(methods=(MethodDeployment(name="draft_verify"),))
-    assert with_portfolio(named, without_drafts) == named
-
-
 @pytest.fixture
 def checkout(tiny_bundle, tmp_path, monkeypatch):
     """A working directory whose default bundle is the tiny one, imported or not."""

@@ -12,12 +12,6 @@ from router.fit.speedup import (
 )
 
 
-def test_by_hand() -> None:
-    assert tokens_per_second(50, 2.0) == 25.0
-    assert speedup(20.0, 30.0) == 1.5
-    assert harmonic_mean([1.0, 2.0, 4.0]) == pytest.approx(12 / 7)
-
-
 def test_naive_is_the_baseline_and_without_it_vllm_naive() -> None:
     assert baseline_of(["vllm_naive", "ngram", "naive"]) == "naive"
     assert baseline_of(["vllm_ngram", "vllm_naive"]) == "vllm_naive"

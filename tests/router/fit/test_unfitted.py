@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from routing_world import ENCODER, METHODS, UNDER, observe
-from simulated_service import SimulatedService, World
+from simulated_service import SimulatedService
 
 from router.constraints import Constraints
 from router.drift import DriftWatch
@@ -56,13 +56,6 @@ def test_answers_say_which_method_is_best(table: RoutingTable) -> None:
     late = service.run(200, cluster=0).chosen
     assert (late == "draft").sum() > 170
     assert service.learner.table.assignment[0][0] == "draft"
-
-
-def test_a_best_method_that_becomes_slow_is_left(table: RoutingTable) -> None:
-    service = SimulatedService(table, CONFIG, seed=1)
-    service.run(100, cluster=0)
-    slow = service.run(200, World(slower={"draft": 5.0}), cluster=0).chosen
-    assert (slow[40:] == "draft").sum() < 20
 
 
 def test_no_kind_of_prompts_is_a_drift(table: RoutingTable) -> None:

@@ -18,10 +18,6 @@ def taught(bias: float, *, greedy: bool = True) -> Confidence:
     return confidence
 
 
-def test_at_first_the_drafter_is_believed() -> None:
-    assert Confidence().probability(math.log(0.3), 1, greedy=True) == pytest.approx(0.3)
-
-
 @pytest.mark.parametrize("bias", [0.5, 1.0, 1.3])
 def test_what_it_says_becomes_what_comes(bias: float) -> None:
     confidence = taught(bias)

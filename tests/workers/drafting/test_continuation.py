@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexes import indexed, texts
 
-from workers.drafting.lookup.calibration import OWN, Calibration, kind_of
+from workers.drafting.lookup.calibration import OWN, Calibration
 from workers.drafting.lookup.continuation import NOTHING, best_continuation
 
 
@@ -39,18 +39,6 @@ def test_a_longer_match_counts_for_more_and_grows_with_each_token():
     assert found.kinds == ((8, "once"), (8, "once"), (12, "once"), (12, "once"))
     assert found.probabilities[0] == share((8, "once"))
     assert found.probabilities[1] == pytest.approx(share((8, "once")) ** 2)
-
-
-def test_it_ends_where_the_probability_is_low():
-    text = [1, 5, 0, 1, 6, 0, 1, 7, 0, 1]
-    assert best_continuation(indexed(text).find(text), Calibration(OWN).share, 8, 0.5) == NOTHING
-
-
-def test_kinds():
-    assert kind_of(1, 1, 1) == (1, "once")
-    assert kind_of(7, 3, 3) == (6, "all")
-    assert kind_of(64, 2, 3) == (20, "most")
-    assert kind_of(2, 1, 2) == (2, "few")
 
 
 def test_shares_follow_what_is_seen():

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
-from workers.drafting import controller as module
-from workers.drafting.controller import PLAIN_EVERY, REST_STEPS, Controller, Decision
+from workers.drafting.controller import PLAIN_EVERY, Controller, Decision
 from workers.drafting.draft_seconds import Draft
 from workers.drafting.expectation import Expectation
 from workers.drafting.failures import Failures
@@ -66,17 +64,6 @@ def test_a_drafter_whose_drafts_hold_is_chosen_and_one_whose_do_not_is_left() ->
     assert any(asked[200:]), "now and then it is tried again"
 
 
-def test_another_level_has_a_price() -> None:
-    world = World(3, seconds=rows(0.1))
-    costs = world.controller.costs
-    for _ in range(200):
-        for levels in (1, 3):
-            costs.saw_drafting("d0", Draft(levels, 1), 0.05 * levels)
-    decision = world.step("a")
-    assert decision.level_price == pytest.approx(0.05 * 2.0, rel=0.2)
-    assert decision.row_price == pytest.approx(0.1 * 2.0, rel=0.2)
-
-
 def test_the_better_of_two_drafters_is_chosen_for_a_text() -> None:
     world = World(3, 3)
     for _ in range(80):
@@ -87,27 +74,10 @@ def test_the_better_of_two_drafters_is_chosen_for_a_text() -> None:
     assert decision.drafter == "d1"
 
 
-def test_a_text_that_is_hard_for_one_drafter_is_hard_for_the_others() -> None:
-    world = World(3, 3)
-    for sequence, held in (("hard", 0), ("easy", 3)):
-        for _ in range(20):
-            world.controller.learn(sequence, [1], 0, ("d0", held, 3))
-    world.controller.choose(
-        dict.fromkeys(("hard", "easy", "new"), ROOM), lambda _: [0] * 3, world.seconds
-    )
-    offers = world.controller._offers(world.controller.drafters["d1"], lambda _: [0] * 3)
-    hard, easy, new = offers[0].probabilities[:, 0]
-    assert hard < new < easy
-    world.controller.forget("hard")
-    assert world.controller._ease.keys() == {"easy"}
-
-
 def test_a_disabled_drafter_is_not_chosen_nor_one_for_a_sequence_it_cannot_draft_for() -> None:
     world = World(3)
     world.unread["d0"] = None
     assert world.step("a", held=3).drafter is None
-    offers = world.controller._offers(world.controller.drafters["d0"], lambda _: [None])
-    assert not any(offer.probabilities.any() for offer in offers)
 
 
 def test_catching_up_costs() -> None:
@@ -123,7 +93,6 @@ def test_catching_up_costs() -> None:
 def test_look_ups_are_drafted_and_learned_from() -> None:
     world = World(looks_up=True)
     look_ups, text = world.controller.look_ups, [7, 8, 9, 10, 11, 12, 7, 8, 9]
-    assert look_ups is not None
     look_ups.begin("a", text, "", greedy=True)
     decision = world.choose("a")
     assert decision.drafter is None
@@ -143,21 +112,6 @@ def test_after_many_drafts_in_a_row_one_step_is_plain() -> None:
         if world.step("a", held=3).drafter is None
     ]
     assert plain == [n * (PLAIN_EVERY + 1) for n in (1, 2, 3)]
-
-
-def test_hopeless_drafters_rest_until_the_batch_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, offered, choose = World(3, seconds=lambda verified: verified**2), [], module.choose
-
-    def noted(looked_up: Any, offers: Any, *rest: Any) -> Any:
-        offered.append(bool(offers))
-        return choose(looked_up, offers, *rest)
-
-    monkeypatch.setattr(module, "choose", noted)
-    for _ in range(REST_STEPS + 1):
-        world.step("a")
-    assert offered == [True, *[False] * (REST_STEPS - 1), True]
-    world.step("a", "b")
-    assert offered[-1]
 
 
 def test_where_the_drafter_failed_nothing_is_held_against_it() -> None:

@@ -59,7 +59,6 @@ def test_a_replaced_index_is_used_without_a_restart(tmp_path: Path) -> None:
     assert one.find("", TEXT[:9])[0].text[0] == TEXT[9]
     clock.now += CHECK_SECONDS
     loading = one.follow()
-    assert loading is not None
     loading.join(60)
     assert tuple(one.find("", TEXT[:9])[0].text) == (7,)
     clock.now += CHECK_SECONDS
@@ -67,9 +66,7 @@ def test_a_replaced_index_is_used_without_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["b" * 64, None])
-def test_an_unusable_replacement_is_logged_and_the_index_in_use_stays(
-    tmp_path: Path, caplog, tokenizer: str | None
-) -> None:
+def test_an_unusable_replacement_is_logged_and_the_index_in_use_stays(tmp_path, caplog, tokenizer):
     clock = Clock()
     one = datastore(tmp_path, clock=clock)
     if tokenizer is None:
@@ -78,7 +75,6 @@ def test_an_unusable_replacement_is_logged_and_the_index_in_use_stays(
         write_corpus(tmp_path, [[1, 2, 3]], tokenizer)
     clock.now += CHECK_SECONDS
     loading = one.follow()
-    assert loading is not None
     loading.join(60)
     assert "the index in use stays" in caplog.text
     assert one.find("", TEXT[:9])
@@ -131,33 +127,3 @@ def test_what_an_answer_quotes_is_looked_up(tmp_path: Path) -> None:
     known = LookUps(least=0.02, past=PastAnswers(), datastore=datastore(tmp_path))
     assert steps(known, answer) < 10
     assert steps(LookUps(least=0.02, past=PastAnswers()), answer) == len(answer)
-
-
-def test_failures_in_the_datastore_do_not_harm_other_look_ups(tmp_path: Path) -> None:
-    """Its calibration and its odds are its own, and what fails there is soon not looked up."""
-    one = LookUps(least=0.1, past=PastAnswers(), datastore=datastore(tmp_path))
-    sources = (one._stored[True], one._others[True], one._own[True])
-    before = [source.share((4, "once")) for source in sources]
-    one.begin("text", [1, 2, *TEXT[:4]], "", greedy=True)
-    for _ in range(40):
-        one.look_up("text", 8)
-        one.learn("text", [3], 0)
-    assert one.look_up("text", 8).tokens == ()
-    assert one._texts["text"].offsets["datastore"] < -0.3
-    assert one._texts["text"].offsets["texts"] == 0.0
-    after = [source.share((4, "once")) for source in sources]
-    assert after[0] < before[0]
-    assert after[1:] == before[1:]
-
-
-def test_a_text_that_quotes_nothing_seldom_looks_up(tmp_path: Path, monkeypatch) -> None:
-    stored = datastore(tmp_path)
-    asked, find = [], stored.find
-    monkeypatch.setattr(stored, "find", lambda *text: asked.append(1) or find(*text))
-    one = LookUps(least=0.1, past=PastAnswers(), datastore=stored)
-    steps(one, list(range(1000, 1300)))
-    assert 60 < len(asked) < 100
-    asked.clear()
-    one.end("text")
-    steps(one, [*range(1000, 1300), *TEXT[:8], *TEXT[8:58]])
-    assert one._texts["text"].misses == 0

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from workers.drafting.draft_seconds import CATCH_UP, CATCH_UP_SHARE, Draft, DraftSeconds
+from workers.drafting.draft_seconds import Draft, DraftSeconds
 
 
 def test_a_draft_says_something_of_other_drafts():
@@ -22,13 +22,6 @@ def test_a_draft_says_something_of_other_drafts():
             assert drafts.of(Draft(levels, sequences)) == pytest.approx(
                 seconds(levels, sequences), rel=0.15
             )
-
-
-def test_the_first_draft_is_no_bar_to_longer_ones():
-    drafts = DraftSeconds(0.0)
-    drafts.saw(Draft(2, 1), 0.004)
-    assert 0.004 < drafts.of(Draft(4, 1)) < 0.008
-    assert drafts.of(Draft(2, 8)) < 8 * 0.004
 
 
 def test_a_drafter_is_cheap_until_it_was_seen_and_again_when_that_is_long_ago() -> None:
@@ -57,28 +50,6 @@ def test_what_has_to_be_read_first_is_told_apart() -> None:
         drafts.saw(Draft(2, 8, late, 50.0 * late), 0.006 + 0.003 * late)
     assert drafts.of(Draft(2, 8)) == pytest.approx(0.006, rel=0.1)
     assert drafts.of(Draft(2, 8, 4, 200.0)) == pytest.approx(0.018, rel=0.1)
-
-
-def test_the_reading_before_first_drafts_is_not_taken_for_their_levels() -> None:
-    drafts = DraftSeconds(0.02)
-    for _ in range(3):
-        drafts.saw(Draft(2, 1, 1, 90.0), 0.012)
-    assert drafts.of(Draft(2, 1)) < 0.005
-
-
-def test_one_draft_is_charged_its_share_of_catching_up() -> None:
-    drafts, late = DraftSeconds(0.0), Draft(2, 4, 4, 400.0)
-    for _ in range(20):
-        drafts.saw(Draft(2, 4), 0.004)
-        drafts.saw(late, 0.044)
-    assert drafts.of(late) == pytest.approx(0.044, rel=0.1)
-    assert drafts.charged(late) == pytest.approx(0.004 + 0.04 * CATCH_UP_SHARE, rel=0.1)
-
-
-def test_few_missing_tokens_are_read_with_the_draft() -> None:
-    work = Draft.of(2, [0, CATCH_UP - 1, CATCH_UP, 100])
-    assert work == Draft(2, 4, late=2, missing=CATCH_UP + 100)
-    assert work.part(2) == Draft(2, 2, late=1, missing=(CATCH_UP + 100) / 2)
 
 
 def test_a_drafter_that_was_slow_long_ago_is_tried_again() -> None:

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from workers.drafting.expectation import LEAST_TRUST, OPTIMISM, TREES, Expectation
+from workers.drafting.expectation import LEAST_TRUST, OPTIMISM, Expectation
 
 
 def expectation(levels: int = 3) -> Expectation:
@@ -31,20 +31,6 @@ def test_it_learns_how_often_levels_hold(shares: tuple[float, ...]) -> None:
     assert accepted == pytest.approx(np.cumprod(shares), rel=0.12)
     assert one.share(1) == pytest.approx(accepted[1] / accepted[0])
     assert one.share(9) == one.share(2)
-
-
-def test_it_says_what_it_had_expected() -> None:
-    one = expectation()
-    levels = [one.share(0), one.share(1), one.share(2)]
-    assert one.saw(1, 3) == pytest.approx(levels[0] + levels[1])
-    assert one.saw(0, 0) == 0.0
-
-
-def test_an_unknown_level_is_taken_to_be_as_the_one_above() -> None:
-    one = expectation()
-    for _ in range(100):
-        one.saw(1, 1)
-    assert one.accepted()[0, 2] > 0.85
 
 
 def test_before_a_tree_was_drawn_chains_are_offered() -> None:
@@ -88,16 +74,6 @@ def test_it_is_trusted_as_far_as_it_kept_its_word_and_tried_again() -> None:
     for _ in range(10_000):
         one.idle()
     assert one.trust == pytest.approx(OPTIMISM, abs=0.05)
-
-
-def test_a_few_shallow_trees_keep_no_drafter_from_deeper_ones() -> None:
-    one = Expectation("d", 4)
-    before = [levels for levels, _ in one.offers([1.0])]
-    for _ in range(TREES - 1):
-        one.drew([0.1], [0])
-    assert [levels for levels, _ in one.offers([1.0])] == before
-    one.drew([0.1], [0])
-    assert [levels for levels, _ in one.offers([1.0])] == [1.0, 1.0]
 
 
 def test_two_bad_drafts_do_not_exclude_a_drafter() -> None:

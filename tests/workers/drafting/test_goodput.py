@@ -69,18 +69,6 @@ def test_an_offer_is_taken_where_it_pays(survival, data, first, more):
         assert choice.expected == pytest.approx(choice.goodput * took - len(survival))
 
 
-def test_a_full_batch_that_pays_for_every_row_drafts_nothing():
-    offer = Offer(np.array([[0.6, 0.3]] * 8), lambda _: 3.0)
-    choice = choose([(0.6, 0.3)] * 8, [offer], lambda rows: rows)
-    assert choice.lengths == [0] * 8
-    assert choice.offer is None
-
-
-def test_rows_that_cost_nothing_are_all_drafted():
-    choice = choose([(0.6, 0.3), (), (0.02,)], [], np.ones_like)
-    assert choice.lengths == [2, 0, 1]
-
-
 def test_slow_drafting_for_one_does_not_keep_the_others_waiting():
     def seconds(count):
         return 9.0 + count

@@ -1,12 +1,10 @@
 """What is looked up for a text, and with which probability."""
 
 import random
-from itertools import pairwise
 
 import pytest
 
-from workers.drafting.lookup import occurrences
-from workers.drafting.lookup.look_ups import EACH, PER_STEP, LookUps
+from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
 
 LIMIT = 12
@@ -122,21 +120,3 @@ def test_only_verified_tokens_change_the_trust() -> None:
     after = one.look_up("text", 3)
     assert after.tokens == before.tokens
     assert after.probabilities[0] < before.probabilities[0]
-
-
-def test_a_step_indexes_so_much_of_all_texts_and_a_little_of_each():
-    one = LookUps(least=0.02, past=PastAnswers())
-    draw = random.Random(0)
-    prompts = [[draw.randrange(1000) for _ in range(700)] for _ in range(4)]
-    for key, prompt in enumerate(prompts):
-        one.begin(key, prompt, "", greedy=True)
-    steps = []
-    while not steps or steps[-1] < 4 * 699:
-        one.step()
-        for key in range(4):
-            one.look_up(key, 4)
-        steps.append(sum(text.index._indexed for text in one._texts.values()))
-    assert steps[0] == PER_STEP + 3 * EACH
-    most = PER_STEP + 4 * EACH
-    assert all(b - a <= most for a, b in pairwise(steps))
-    assert one.bytes == 4 * 699 * occurrences.TOKEN_BYTES

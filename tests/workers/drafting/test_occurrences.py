@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexes import ANCHORS, indexed, longest_match, texts
 
-from workers.drafting.lookup.occurrences import EXAMINED, Index, Occurrence
+from workers.drafting.lookup.occurrences import EXAMINED, Index
 
 
 @given(texts, st.integers(1, 50))
@@ -23,16 +23,6 @@ def test_every_occurrence_is_one_and_the_longest_is_found(text, at_once):
     if 0 < len(ends) <= EXAMINED:
         longest = max(longest_match(text, end, text) for end in ends)
         assert max(one.matched for one in found) == longest
-
-
-def test_of_many_occurrences_the_first_and_the_last_are_examined():
-    text = [7] * 100
-    starts = [one.start for one in indexed(text).find(text)]
-    assert starts == [*range(8, 24), *range(84, 100)]
-
-
-def test_an_occurrence_is_compared_up_to_the_longest():
-    assert indexed([1] * 200).find([1] * 200)[0] == Occurrence([1] * 200, 8, 8)
 
 
 @pytest.mark.parametrize("repeats", [1, 4])

@@ -1,7 +1,6 @@
 """Answers that were given before."""
 
 import random
-import sys
 import tracemalloc
 from array import array
 from collections import Counter, deque
@@ -116,41 +115,6 @@ def test_what_is_indexed_outlasts_answers_that_come_faster_than_they_are_read():
     while past.work():
         pass
     assert past.find("", kept[-1][:8]), "and where nobody decodes, the last one is read as well"
-
-
-def test_several_answers_are_read_at_once_but_no_more_than_a_step_may_wait_for():
-    past = PastAnswers(10_000 * TOKEN_BYTES)
-    for start in range(0, 4000, 100):
-        past.add("", list(range(start, start + 100)))
-    assert past.work()
-    assert len(past._pieces) == PIECE // 100
-
-
-def test_a_scope_that_asks_little_after_it_asked_much_gives_its_room_back():
-    past = PastAnswers(4_000_000)
-    draw, tables = random.Random(0), []
-    for tenant in "ab":
-        for _ in range(20):
-            past.add(tenant, [draw.randrange(50_000) for _ in range(500)])
-            past.work()
-            past.add("a", [1, 2, 3, 4, 5])
-            past.work()
-        tables.append(sys.getsizeof(past._scopes["a"].places))
-    assert tables[1] < tables[0] / 8
-
-
-def test_short_answers_take_no_more_than_is_said():
-    """Each brings a name of its own for its scope, as requests do."""
-    past, draw = PastAnswers(4_000_000), random.Random(0)
-    answers = [" ".join(str(draw.randrange(300, 50_000)) for _ in range(3)) for _ in range(800)]
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        for answer in answers:
-            past.add("".join(["key ", "a" * 60]), [int(token) for token in answer.split()])
-        assert tracemalloc.get_traced_memory()[0] - before <= past.bytes
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_long_answer_is_kept_in_pieces_that_overlap():

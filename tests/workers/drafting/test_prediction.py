@@ -44,9 +44,7 @@ def test_a_right_prediction_is_copied_with_growing_drafts() -> None:
     st.lists(st.integers(500, 999), max_size=12),
     st.booleans(),
 )
-def test_after_an_edit_the_copy_goes_on(
-    at: int, removed: int, added: list[int], repeats: bool
-) -> None:
+def test_after_an_edit_the_copy_goes_on(at, removed, added, repeats):
     """Whatever is inserted, left out or replaced: it costs its own tokens and a few steps."""
     draw = random.Random(at)
     text = [draw.randrange(12) if repeats and n % 3 else n for n in range(120)]

@@ -28,21 +28,10 @@ def expected(seconds: StepSeconds, rows: int, sequences: int = 1, context: int =
     return float(seconds.of(np.array([float(rows)]), sequences, context)[0])
 
 
-def test_nothing_is_known_at_first():
-    assert not StepSeconds().known
-    assert StepSeconds().of(np.arange(3.0), 1, 100).tolist() == [1.0, 1.0, 1.0]
-
-
 def test_what_was_measured_first_is_believed():
     for rows in MEASURED_FIRST:
         assert expected(measured(), rows) == pytest.approx(staircase(rows))
     assert expected(measured(), 80) > staircase(64)
-
-
-def test_a_disturbed_measurement_is_above_the_others():
-    seconds = measured()
-    seconds.measured(5, 10.0)
-    assert expected(seconds, 5) == pytest.approx(staircase(6))
 
 
 def test_more_never_costs_less():
@@ -74,15 +63,6 @@ def test_what_was_seen_in_a_bad_moment_is_tried_again():
     for _ in range(4000):
         seconds.saw([1], 50, staircase(1))
     assert expected(seconds, 24, 1, 50) < 1.25 * staircase(24)
-
-
-def test_rows_of_many_sequences_are_told_apart_from_those_of_one():
-    seconds = measured()
-    for _ in range(100):
-        seconds.saw([1] * 16, 2000, staircase(16) + 0.02)
-        seconds.saw([17], 150, staircase(17))
-    assert expected(seconds, 16, 16, 2000) == pytest.approx(staircase(16) + 0.02, rel=0.1)
-    assert expected(seconds, 16, 1, 150) == pytest.approx(staircase(16), rel=0.1)
 
 
 def test_where_nobody_measured_steps_themselves_teach():

@@ -1,10 +1,10 @@
 """The index of texts on disk: what it finds, and what it refuses."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from indexes import longest_match
 
 from workers.drafting.lookup import corpus
 from workers.drafting.lookup.corpus import (
@@ -16,7 +16,6 @@ from workers.drafting.lookup.corpus import (
     DatastoreError,
     write_corpus,
 )
-from workers.drafting.lookup.occurrences import LONGEST
 
 TOKENIZER, OTHER = "a" * 64, "b" * 64
 
@@ -24,16 +23,6 @@ TOKENIZER, OTHER = "a" * 64, "b" * 64
 def indexed(folder: Path, texts: list[list[int]]) -> Corpus:
     write_corpus(folder, texts, TOKENIZER)
     return Corpus.open(folder, TOKENIZER)
-
-
-def common(text: list[int], pattern: list[int]) -> int:
-    """The number of last tokens that two sequences share."""
-    length = 0
-    while length < min(len(text), len(pattern), LONGEST) and (
-        text[-1 - length] == pattern[-1 - length]
-    ):
-        length += 1
-    return length
 
 
 def test_the_longest_matches_are_found_with_what_follows(tmp_path: Path) -> None:
@@ -45,7 +34,7 @@ def test_the_longest_matches_are_found_with_what_follows(tmp_path: Path) -> None
     for _ in range(150):
         text, at = draw.choice(places)
         pattern = [draw.randrange(4), *text[:at]][-draw.randrange(1, 100) :]
-        matches = sorted((common(text[:at], pattern) for text, at in places), reverse=True)
+        matches = sorted((longest_match(text, at, pattern) for text, at in places), reverse=True)
         found = index.find(pattern)
         lengths = sorted((one.matched for one in found), reverse=True)
         assert lengths[:1] == [n for n in matches[:1] if n >= SHORTEST]
@@ -54,7 +43,8 @@ def test_the_longest_matches_are_found_with_what_follows(tmp_path: Path) -> None
             follow = tuple(one.text)
             assert one.start == 0
             assert any(
-                common(text[:at], pattern) == one.matched and tuple(text[at : at + AHEAD]) == follow
+                longest_match(text, at, pattern) == one.matched
+                and tuple(text[at : at + AHEAD]) == follow
                 for text, at in places
             )
 
@@ -101,9 +91,7 @@ def test_what_is_replaced_while_it_is_opened_is_opened_again(tmp_path: Path, mon
         ("*.index", lambda content: content[::-1], "not as it was built"),
     ],
 )
-def test_a_spoilt_index_is_refused_with_its_name_and_the_fix(
-    tmp_path: Path, pattern: str, spoil: Callable[[bytes], bytes | None], says: str
-) -> None:
+def test_a_spoilt_index_is_refused_with_its_name_and_the_fix(tmp_path, pattern, spoil, says):
     write_corpus(tmp_path, [[1, 2, 3, 4]], TOKENIZER)
     [file] = tmp_path.glob(pattern)
     content = spoil(file.read_bytes())

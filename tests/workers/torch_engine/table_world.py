@@ -105,7 +105,7 @@ def warped(table: Tensor, placed: Sequence[tuple[Proposal, int]]) -> Tensor:
 def sampled(proposals: Sequence[Proposal]) -> None:
     """A chain drawn from the drafter."""
     for _ in range(LEVELS):
-        Chain(_World()).expand(proposals, frontier_logits(proposals))  # type: ignore[arg-type]
+        Chain(_World()).expand(proposals, frontier_logits(proposals))
 
 
 def chosen(proposals: Sequence[Proposal]) -> None:
@@ -125,13 +125,13 @@ def mixed(proposals: Sequence[Proposal]) -> None:
 
 def siblings(proposals: Sequence[Proposal]) -> None:
     """A fixed tree of chosen nodes."""
-    LeafyTree(_World()).propose(proposals)  # type: ignore[arg-type]
+    LeafyTree(_World()).propose(proposals)
 
 
 def top_two(proposals: Sequence[Proposal]) -> None:
     """The drafter's two best children at every level."""
     for _ in range(LEVELS):
-        Pairs(_World()).expand(proposals, frontier_logits(proposals))  # type: ignore[arg-type]
+        Pairs(_World()).expand(proposals, frontier_logits(proposals))
 
 
 def grown(tree: str, **settings: Any) -> Drafting:
@@ -178,10 +178,12 @@ def answers(
     verifier: Verifier, draft: Drafting, wishes: Sequence[SamplingParams], repeats: bool = True
 ) -> list[Answer]:
     """The first tokens of an answer for each request, all decoded side by side."""
-    everyone = [_said(number, wish, repeats) for number, wish in enumerate(wishes)]
+    everyone = [
+        said(number, wish, None if repeats else NoRepeats()) for number, wish in enumerate(wishes)
+    ]
     active = everyone
     while active:
-        proposals = [Proposal(sequence=said, plan=None, limit=LEVELS) for said in active]  # type: ignore[arg-type]
+        proposals = [Proposal(sequence=said, plan=None, limit=LEVELS) for said in active]
         draft(proposals)
         output = _target(proposals)
         paths = dead_nodes.verify(verifier, proposals, process(proposals, output))
@@ -220,11 +222,11 @@ def fit_of(said: Sequence[Answer], sampling: SamplingParams, repeats: bool = Tru
     return p_value(Counter(said), exact)
 
 
-def _said(number: int, sampling: SamplingParams, repeats: bool) -> Said:
+def said(number: int, sampling: SamplingParams, constraint: Any) -> Said:
+    """A request that has said nothing yet, under a grammar by hand or none."""
     asked = DecodeRequest(
         request_id=str(number), method="any", prompt_token_ids=tuple(PROMPT), sampling=sampling
     )
-    constraint: Any = None if repeats else NoRepeats()
     return Said(number, sampling, make_logit_processor(asked, constraint), random.Random(number))
 
 

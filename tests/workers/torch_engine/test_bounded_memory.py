@@ -38,15 +38,12 @@ def test_states_that_nobody_reads_are_bounded(make_rig, byte_bundle: Bundle, cos
     assert head.pool.data[:, head._rows[asked[-1].lease].row].any()
     for prompt, sequence, answer in zip(prompts, asked, rig.finish(*asked), strict=True):
         assert_greedy(byte_bundle, prompt, answer.tokens, 100)
-        assert answer.stats is not None
         assert not head.unread(sequence)
         assert answer.stats.by_drafter.keys() == {"none"}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_conversations_next_turn_copies_nothing(
-    make_rig, byte_bundle: Bundle, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conversations_next_turn_copies_nothing(make_rig, byte_bundle, method, monkeypatch):
     """While others come and go."""
     copied = list[int]()
     monkeypatch.setattr(KvPool, "copy", lambda *_: copied.append(1))
@@ -58,16 +55,13 @@ def test_a_conversations_next_turn_copies_nothing(
         sequence = rig.submit(method, prompt, max_tokens=TOKENS)
         answer = rig.finish(sequence, *others)[0]
         assert_greedy(byte_bundle, prompt, answer.tokens, TOKENS)
-        assert answer.stats is not None
         assert answer.stats.cached_prompt_tokens > 0 or turn == 0
         prompt = [*prompt, *answer.tokens, *words(9, turn)]
     assert not copied
 
 
 @pytest.mark.parametrize("static", [False, True])
-def test_rows_move_while_their_sequences_decode(
-    make_rig, byte_bundle: Bundle, static: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_move_while_their_sequences_decode(make_rig, byte_bundle, static, monkeypatch):
     """The second and the fourth of five go on when the others have ended, and end next to each
     other; a few tokens at a time are moved, of the target and of the drafters."""
     monkeypatch.setattr(kv_pool, "BLOCK", 8)
@@ -114,12 +108,7 @@ WITHOUT: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 
 @pytest.mark.parametrize("without", WITHOUT.values(), ids=WITHOUT)
-async def test_no_memory_ends_no_request(
-    load_engine,
-    byte_bundle: Bundle,
-    without: Callable[[pytest.MonkeyPatch], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_no_memory_ends_no_request(load_engine, byte_bundle, without, monkeypatch):
     """Prompts that begin alike and next turns go on without a prefix, or without the drafter."""
     engine = load_engine(METHODS, byte_bundle, prefill_chunk=CHUNK)
     without(monkeypatch)

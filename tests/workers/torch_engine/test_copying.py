@@ -1,21 +1,16 @@
 """Answers with a prediction: the same as without, in fewer steps where it is right."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from decoding import decode
-
-from workers.bundle import Bundle
 
 COPYING = ["ngram", "suffix", "adaptive"]
 PROMPT = list(range(60, 90))
 
 
 @pytest.mark.parametrize("wishes", [{}, {"temperature": 1.0, "seed": 3}])
-async def test_a_prediction_changes_no_answer(
-    load_engine, tiny_bundle: Bundle, cost, wishes: dict[str, Any]
-) -> None:
+async def test_a_prediction_changes_no_answer(load_engine, tiny_bundle, cost, wishes):
     cost(lambda rows: 1.0 + 0.001 * rows)
     methods = [*COPYING, "naive", "eagle3"]
     engine = load_engine(methods, tiny_bundle, max_context=512, kv_slots=512 * 20)
@@ -37,9 +32,7 @@ async def test_a_prediction_changes_no_answer(
         assert copied > 60 if method in COPYING else copied == 0
 
 
-async def test_a_right_prediction_is_copied_beyond_the_methods_limit(
-    load_engine, tiny_bundle: Bundle
-) -> None:
+async def test_a_right_prediction_is_copied_beyond_the_methods_limit(load_engine, tiny_bundle):
     engine = load_engine(["ngram"], tiny_bundle, max_context=512)
     asked = {"max_tokens": 120, "ignore_eos": True}
     right = (await decode(engine, "ngram", PROMPT, **asked)).tokens
@@ -49,9 +42,7 @@ async def test_a_right_prediction_is_copied_beyond_the_methods_limit(
     assert answer.stats.target_steps < 9
 
 
-async def test_an_answer_that_another_engine_began_is_copied_on(
-    load_engine, tiny_bundle: Bundle
-) -> None:
+async def test_an_answer_that_another_engine_began_is_copied_on(load_engine, tiny_bundle):
     engine = load_engine(["ngram"], tiny_bundle, max_context=512)
     asked = {"max_tokens": 60, "ignore_eos": True}
     right = (await decode(engine, "ngram", PROMPT, **asked)).tokens

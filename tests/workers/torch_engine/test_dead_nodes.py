@@ -1,7 +1,6 @@
 """Drafts after which nothing can be chosen: answers are those of plain decoding, and end where it
 ends."""
 
-import random
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from sampling_reference import Answer, chances, p_value
 from torch import Tensor
 
-from schemas import DecodeRequest, SamplingParams
+from schemas import SamplingParams
 from workers.engine import RequestFaultError
-from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.tree import ROOT
@@ -63,25 +61,13 @@ class DeadEnds:
         return mask
 
 
-def said(number: int, sampling: SamplingParams) -> world.Said:
-    asked = DecodeRequest(
-        request_id=str(number),
-        method="any",
-        prompt_token_ids=tuple(world.PROMPT),
-        sampling=sampling,
-    )
-    constraint: Any = DeadEnds()
-    processor = make_logit_processor(asked, constraint)
-    return world.Said(number, sampling, processor, random.Random(number))
-
-
 def answers(verifier: type, draft: world.Drafting, wishes: list[SamplingParams]) -> list[Answer]:
     """The first tokens of an answer for each request, all decoded in one batch."""
     made = world.build(verifier)
-    everyone = active = [said(number, wish) for number, wish in enumerate(wishes)]
+    everyone = active = [world.said(number, wish, DeadEnds()) for number, wish in enumerate(wishes)]
     begun = len(world.PROMPT)
     while active:
-        proposals = [Proposal(sequence=s, plan=None, limit=world.LEVELS) for s in active]  # type: ignore[arg-type]
+        proposals = [Proposal(sequence=s, plan=None, limit=world.LEVELS) for s in active]
         draft(proposals)
         paths = dead_nodes.verify(made, proposals, process(proposals, world._target(proposals)))
         for proposal, path in zip(proposals, paths, strict=True):
@@ -154,21 +140,19 @@ SETS = st.sets(st.integers(0, world.VOCAB - 1), max_size=3)
     st.sampled_from([OneHot, Greedy, MultiStep, Traversal]),
     st.sampled_from([0.0, 1.0]),
 )
-def test_paths_end_where_nothing_can_be_chosen(
-    nodes: list[tuple[int, int, set[int]]], first: set[int], verifier: type, temperature: float
-) -> None:
+def test_paths_end_where_nothing_can_be_chosen(nodes, first, verifier, temperature):
     """Any tree, any grammar: emitted tokens are allowed where they stand, and nothing follows a
     node that allows nothing."""
     wish = SamplingParams(temperature=temperature)
-    one = said(0, wish)
-    proposal = Proposal(sequence=one, plan=None, limit=9)  # type: ignore[arg-type]
+    one = world.said(0, wish, DeadEnds())
+    proposal = Proposal(sequence=one, plan=None, limit=9)
     allowed = [first]
     for token, parent, follows in nodes:
         under = min(parent, len(proposal) - 1)
         if all(proposal.tokens[child] != token for child in proposal.children(under)):
             proposal.add(token, under)
             allowed.append(follows)
-    one.processor._constraint = Rows(allowed)  # type: ignore[union-attr, assignment]
+    one.processor._constraint = Rows(allowed)
     output, before = world._target([proposal]), list(proposal.parents)
     if not first:
         with pytest.raises(RequestFaultError, match="no token can be chosen"):

@@ -25,9 +25,7 @@ def trees(seed: int, wishes: SamplingParams) -> tuple[list[Proposal], TargetOutp
     rng, made, row = random.Random(seed), list[Proposal](), 0
     for number in range(3):
         said = Said(number, wishes, None, random.Random(seed + number))
-        made.append(
-            Proposal(sequence=said, plan=None, limit=9, row=row)  # type: ignore[arg-type]
-        )
+        made.append(Proposal(sequence=said, plan=None, limit=9, row=row))
         for _ in range(rng.randrange(9)):
             parent, token = rng.randrange(ROOT, len(made[-1])), rng.randrange(VOCAB)
             if token not in [made[-1].tokens[c] for c in made[-1].children(parent)]:
@@ -44,29 +42,9 @@ def paths(kind: str, seed: int, wishes: SamplingParams) -> list[Path]:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 10**6), given_seed=st.sampled_from([None, 7]))
-def test_level_by_level_is_what_all_at_once_is(
-    kind: str, seed: int, given_seed: int | None
-) -> None:
+def test_level_by_level_is_what_all_at_once_is(kind, seed, given_seed):
     wishes = SamplingParams(temperature=0.8, seed=given_seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(descent, "_waits", lambda _: True)
         at_once = paths(kind, seed, wishes)
     assert paths(kind, seed, wishes) == at_once
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nodes_that_are_not_reached_are_not_warped(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, warp_each = list[int](), descent.warp_each
-
-    def counting(logits: torch.Tensor, samplings: list[SamplingParams]) -> torch.Tensor:
-        seen.append(len(logits))
-        return warp_each(logits, samplings)
-
-    monkeypatch.setattr(descent, "warp_each", counting)
-    for seed in range(20):
-        seen.clear()
-        kept = paths(kind, seed, SamplingParams(temperature=0.8))
-        assert seen[0] == 3, "the roots"
-        assert sum(seen) == sum(len(path.nodes) + 1 for path in kept)

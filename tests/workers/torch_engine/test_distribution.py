@@ -6,7 +6,6 @@ engines decode with real models over the same vocabulary of five.
 
 import random
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import table_world as world
 from any_choice import anyhow
+from decoding import method_of
 from engine_chances import answers_p_value
 
 from schemas import MethodSpec, SamplingParams
@@ -22,11 +22,7 @@ from workers.drafting import controller
 from workers.methods import get_method
 from workers.torch_engine import registry
 from workers.torch_engine.drafters import adaptive
-from workers.torch_engine.parts import Proposal
 from workers.torch_engine.sequence import Tally
-from workers.torch_engine.target_output import TargetOutput
-from workers.torch_engine.tree import Path
-from workers.torch_engine.verifiers.greedy import Greedy
 
 RIGHT = 1e-3
 COUNT = 2000
@@ -78,9 +74,7 @@ WISHES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("wishes", WISHES, ids=str)
 @pytest.mark.parametrize(("verifier", "draft"), CASES)
-def test_every_verifier_under_every_parameter(
-    verifier: str, draft: world.Drafting, wishes: dict[str, Any]
-) -> None:
+def test_every_verifier_under_every_parameter(verifier, draft, wishes):
     sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)
     made = registry.build("verifier", verifier, None, {})
     assert world.fit(made, draft, sampling, COUNT) > RIGHT
@@ -100,32 +94,6 @@ def test_under_a_seed_every_verifier_says_the_same(verifier: str, draft: world.D
     made = registry.build("verifier", verifier, None, {})
     asked = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 500)
     assert world.answers(made, draft, asked) == world.answers(greedy, world.nothing, asked)
-
-
-def test_a_seeds_draft_is_often_what_the_target_will_say() -> None:
-    """More often than an independent draw of the drafter's."""
-    accepted = {}
-    for name, wishes in (
-        ("under seeds", world.seeded(SamplingParams(temperature=1.0), COUNT)),
-        ("independent", [SamplingParams(temperature=1.0)] * COUNT),
-    ):
-        greedy = Counting()
-        world.answers(greedy, world.sampled, wishes)
-        accepted[name] = greedy.accepted / greedy.drafted
-    assert accepted["under seeds"] > accepted["independent"] + 0.1
-
-
-class Counting(Greedy):
-    """Counts what it accepts."""
-
-    def __init__(self) -> None:
-        self.drafted = self.accepted = 0
-
-    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        paths = super().verify(proposals, output)
-        self.drafted += sum(len(proposal) for proposal in proposals)
-        self.accepted += sum(len(path.nodes) for path in paths)
-        return paths
 
 
 @pytest.mark.parametrize(("verifier", "draft"), CASES)
@@ -149,15 +117,7 @@ def test_no_lossless_verifier_is_forgotten() -> None:
 
 
 def spec(drafter: str, verifier: str, tree: str = "chain", /, **settings: Any) -> MethodSpec:
-    return MethodSpec(
-        name=f"{drafter}_{tree}_{verifier}",
-        drafter=drafter,
-        tree=tree,
-        verifier=verifier,
-        lossless=False,
-        source="test",
-        settings={"stop": {"gamma": 3}} | settings,
-    )
+    return method_of(f"{drafter}_{tree}_{verifier}", drafter, tree, verifier, **settings)
 
 
 ENGINES = [
@@ -192,9 +152,7 @@ MORE_ENGINES: list[tuple[MethodSpec, dict[str, Any]]] = [
     [*ENGINES, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_ENGINES)],
     ids=lambda v: getattr(v, "name", ""),
 )
-async def test_whole_engines(
-    load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
-) -> None:
+async def test_whole_engines(load_engine, five, method, wishes):
     assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
 
 
@@ -249,8 +207,6 @@ async def test_a_whole_engine_under_seeds(load_engine, five: Bundle) -> None:
 
 
 @pytest.mark.parametrize(("method", "wishes"), ENGINES[:1], ids=lambda v: getattr(v, "name", ""))
-async def test_answers_that_another_request_goes_on_with(
-    load_engine, five: Bundle, method: MethodSpec, wishes: dict[str, Any]
-) -> None:
+async def test_answers_that_another_request_goes_on_with(load_engine, five, method, wishes):
     p_value = await answers_p_value(load_engine, five, method, wishes, world.VOCAB, breaks=1)
     assert p_value > RIGHT

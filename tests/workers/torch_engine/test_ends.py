@@ -23,9 +23,7 @@ STOP, LEAST, MOST = 3, 17, 40
         {"stop_token_ids": (STOP,), "min_tokens": LEAST, "temperature": 0.8, "seed": 7},
     ],
 )
-async def test_every_method_ends_where_plain_decoding_does(
-    load_engine, six: Bundle, wishes: dict[str, Any]
-) -> None:
+async def test_every_method_ends_where_plain_decoding_does(load_engine, six, wishes):
     """Drafted tokens beyond the end are cut, and none is an end token before its time."""
     engine = load_engine(LOSSLESS, six)
     asked = [decode(engine, m, PROMPT, max_tokens=MOST, scope=m, **wishes) for m in LOSSLESS]
@@ -57,9 +55,7 @@ async def test_least_tokens_are_hugging_faces(load_engine, six: Bundle) -> None:
     assert answer.tokens == expected[0, len(PROMPT) :].tolist()
 
 
-async def test_an_answer_that_goes_on_elsewhere_counts_from_its_beginning(
-    load_engine, six: Bundle
-) -> None:
+async def test_an_answer_that_goes_on_elsewhere_counts_from_its_beginning(load_engine, six):
     engine = load_engine(["naive", "draft_verify"], six)
     wishes = {"stop_token_ids": (STOP,), "min_tokens": LEAST, "max_tokens": MOST}
     whole = await decode(engine, "naive", PROMPT, **wishes)

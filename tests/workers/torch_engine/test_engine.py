@@ -1,8 +1,6 @@
 """What a caller of the engine sees: refusals, streams, seeds, cancellation, failures."""
 
 import asyncio
-import threading
-from collections.abc import Iterable
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from decoding import LOSSLESS, decode, reference, request, until
 from workers.bundle import Bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 from workers.torch_engine.engine import TorchEngine
-from workers.torch_engine.models.prefix_cache import Holding
 
 
 def idle(engine: TorchEngine) -> bool:
@@ -38,9 +35,7 @@ async def test_refusals_name_the_field_and_the_fix(
     assert idle(engine)
 
 
-async def test_a_full_context_is_decoded_to_its_last_token(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_a_full_context_is_decoded_to_its_last_token(load_engine, byte_bundle):
     engine = load_engine(["draft_verify", "ngram"], byte_bundle)
     for method in ("draft_verify", "ngram"):
         answer = await decode(engine, method, [1, 2, 3, 4], max_tokens=252, ignore_eos=True)
@@ -65,9 +60,7 @@ async def test_the_waiting_line_is_bounded(load_engine, byte_bundle: Bundle) -> 
     assert idle(engine)
 
 
-async def test_closing_the_stream_cancels_before_the_next_step(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_closing_the_stream_cancels_before_the_next_step(load_engine, byte_bundle):
     engine = load_engine(["naive", "draft_verify"], byte_bundle)
     for method in ("naive", "draft_verify"):
         answer = await decode(engine, method, [1, 2], max_tokens=250, ignore_eos=True, stop_after=3)
@@ -89,9 +82,7 @@ def test_a_cancelled_request_leaves_the_waiting_line(make_rig, byte_bundle: Bund
     assert len(rig.finish(first)[0].tokens) == 20
 
 
-async def test_close_ends_what_runs_and_refuses_what_comes(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_close_ends_what_runs_and_refuses_what_comes(load_engine, byte_bundle):
     engine = load_engine(["naive"], byte_bundle, max_batch=1)
     jobs = [
         asyncio.create_task(decode(engine, "naive", [i], max_tokens=250, ignore_eos=True))
@@ -105,9 +96,7 @@ async def test_close_ends_what_runs_and_refuses_what_comes(
         await decode(engine, "naive", [1], max_tokens=1)
 
 
-async def test_the_same_seed_gives_the_same_answer_by_every_method(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_the_same_seed_gives_the_same_answer_by_every_method(load_engine, byte_bundle):
     """Alone, in one batch, and when another method continues the answer."""
     engine = load_engine([*LOSSLESS, "fuzzy"], byte_bundle)
     wishes = {"max_tokens": 40, "temperature": 0.8, "seed": 12}
@@ -124,9 +113,7 @@ async def test_the_same_seed_gives_the_same_answer_by_every_method(
     assert [*begun, *rest.tokens] == plain.tokens
 
 
-async def test_end_of_answer_token_is_counted_but_not_spoken(
-    load_engine, byte_bundle: Bundle
-) -> None:
+async def test_end_of_answer_token_is_counted_but_not_spoken(load_engine, byte_bundle):
     engine = load_engine(["naive", "draft_verify"], byte_bundle)
     end = byte_bundle.tokenizer().eos_token_id
     wishes = {"temperature": 1.0, "seed": 1, "logit_bias": {end: 4.0}, "max_tokens": 200}
@@ -157,40 +144,6 @@ async def test_nobody_waits_when_a_row_cannot_be_had_or_freed(
         assert answers.pop(0).tokens == reference(byte_bundle, [0], 9)
     assert {a.finish for a in answers} == {"error"}
     await until(lambda: not engine.load().healthy)
-
-
-async def test_the_load_is_told_while_a_row_is_copied(
-    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = load_engine(["naive"], byte_bundle)
-    take, copying, told = (
-        engine._scheduler.prefixes.take,
-        threading.Event(),
-        threading.Event(),
-    )
-
-    def slow(prompt: list[int], running: Iterable[Holding], scope: str) -> object:
-        copying.set()
-        assert told.wait(60)
-        return take(prompt, running, scope)
-
-    monkeypatch.setattr(engine._scheduler.prefixes, "take", slow)
-    jobs = [asyncio.create_task(decode(engine, "naive", [i], max_tokens=9)) for i in range(2)]
-    await asyncio.to_thread(copying.wait, 60)
-    load = await asyncio.wait_for(asyncio.to_thread(engine.load), 60)
-    assert (load.running, load.waiting) == (0, 2)
-    told.set()
-    for index, job in enumerate(jobs):
-        assert (await job).tokens == reference(byte_bundle, [index], 9)
-
-
-async def test_a_batch_that_the_kv_slots_cannot_hold_is_said(
-    load_engine, byte_bundle: Bundle, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = load_engine(["naive"], byte_bundle, max_batch=9, max_context=256, kv_slots=1024)
-    assert engine._scheduler.counts()[3] == 1024
-    assert "engine.max_batch is 9" in caplog.text
-    assert "batches of 4" in caplog.text
 
 
 async def test_a_slow_consumer_gets_several_steps_at_once(load_engine, byte_bundle: Bundle) -> None:

@@ -68,9 +68,7 @@ async def test_logits_that_are_no_numbers_end_their_sequence_alone(
     assert engine.load().healthy
 
 
-async def test_an_engine_that_says_nothing_else_has_failed(
-    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_that_says_nothing_else_has_failed(load_engine, byte_bundle, monkeypatch):
     engine = load_engine(["naive"], byte_bundle)
     spoil(engine, monkeypatch, prompt=7)
     for _ in range(2):
@@ -153,9 +151,7 @@ async def test_what_was_no_number_is_not_left_to_those_who_come_later(
         assert not pool.data.isnan().any()
 
 
-def test_a_forward_that_fails_for_all_is_tried_for_each_alone(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forward_that_fails_for_all_is_tried_for_each_alone(make_rig, byte_bundle, monkeypatch):
     """One of three sequences fails alone too, with its draft and without it."""
     rig = make_rig(byte_bundle, ["ngram", "eagle3"])
     prompts = [[1, 2] * 6, [3, 1, 4, 1, 5, 3, 1, 4], [5, 6] * 4]
@@ -181,9 +177,7 @@ def test_a_forward_that_fails_for_all_is_tried_for_each_alone(
     assert rig.engine.load().drafter_failures == {}
 
 
-def test_a_draft_that_no_forward_takes_is_dropped(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draft_that_no_forward_takes_is_dropped(make_rig, byte_bundle, monkeypatch):
     rig = make_rig(byte_bundle, ["ngram"])
     prompt = [1, 2] * 20
     [sequence] = [rig.submit("ngram", prompt, max_tokens=30, predicted=[9, 9, 9, 9])]

@@ -41,7 +41,6 @@ async def test_mixed_batches(load_engine, six: Bundle) -> None:
         if method == "fuzzy":
             continue
         assert_greedy(six, prompt, answer.tokens, tokens)
-        assert answer.stats is not None
         accepted[method] += answer.stats.accepted_tokens
         batches.append(answer.stats.mean_batch)
         by_method = answer.stats.batch_by_method
@@ -62,7 +61,6 @@ async def test_drafts_are_accepted_and_counted(load_engine, byte_bundle: Bundle,
         # The answers are equal. In one scope, later methods would look them up.
         answer = await decode(engine, method, prompt, max_tokens=80, scope=method)
         stats = answer.stats
-        assert stats is not None
         assert stats.batch_by_method == {method: 1.0}
         assert stats.output_tokens == len(answer.tokens) == len(answer.drafted)
         assert sum(answer.drafted) == stats.accepted_tokens == sum(stats.accepted_by_position)
@@ -89,7 +87,6 @@ async def test_a_request_bounds_its_drafts(load_engine, six: Bundle, most: int) 
         async for chunk in engine.generate(one):
             answer.add(chunk)
         assert answer.tokens == plain.tokens
-        assert answer.stats is not None
         assert len(answer.stats.drafted_by_position) <= most
 
 

@@ -34,9 +34,7 @@ def logits(seed: int, rows: int, scale: float) -> torch.Tensor:
     top_k=st.sampled_from([0, 3, 300]),
     rows=st.integers(2, 5),
 )
-def test_a_row_does_not_depend_on_the_others(
-    seed: int, scale: float, top_p: float, top_k: int, rows: int
-) -> None:
+def test_a_row_does_not_depend_on_the_others(seed, scale, top_p, top_k, rows):
     """One row is flat, so that its nucleus is larger than what is looked at first."""
     given_rows = logits(seed, rows, scale)
     given_rows[0] *= 0.02
@@ -110,9 +108,7 @@ async def test_what_leaves_one_token_is_greedy(load_engine: Any, byte_bundle: Bu
             assert answer.tokens == reference(byte_bundle, prompt, 20), (method, wishes)
 
 
-async def test_the_least_repetition_penalty_gives_an_answer(
-    load_engine: Any, byte_bundle: Bundle
-) -> None:
+async def test_the_least_repetition_penalty_gives_an_answer(load_engine, byte_bundle):
     engine = load_engine(["naive", "draft_verify"], byte_bundle)
     for method, penalty, temperature in itertools.product(
         ("naive", "draft_verify"), (1e-38, 5e-324, 1e-3, 0.01), (0.0, 1.0)
@@ -155,9 +151,7 @@ async def test_processing_that_leaves_no_number_ends_its_request_alone(
         assert engine.load().healthy
 
 
-async def test_an_infinite_logit_of_the_target_is_no_number(
-    load_engine: Any, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_infinite_logit_of_the_target_is_no_number(load_engine, byte_bundle, monkeypatch):
     engine = load_engine(["naive"], byte_bundle)
     forward = engine._target.forward
 

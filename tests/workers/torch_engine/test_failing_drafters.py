@@ -72,8 +72,8 @@ WRONG: dict[str, Callable[[Sequence[Proposal]], None]] = {
     "half": half,
     "no such token": each(lambda p: p.add(10**6, ROOT) and None),
     "a negative token": each(lambda p: p.add(-1, ROOT) and None),
-    "no number": each(lambda p: p.add(1.5, ROOT) and None),  # type: ignore[arg-type]
-    "a tensor": each(lambda p: p.add(torch.tensor(1), ROOT) and None),  # type: ignore[arg-type]
+    "no number": each(lambda p: p.add(1.5, ROOT) and None),
+    "a tensor": each(lambda p: p.add(torch.tensor(1), ROOT) and None),
     "too deep": each(deep),
     "twice": each(twice),
     "NaN": each(not_a_number),
@@ -108,9 +108,7 @@ def load(load_engine: Any, byte_bundle: Bundle) -> Callable[..., TorchEngine]:
 
 
 @pytest.mark.parametrize("propose", WRONG.values(), ids=WRONG)
-async def test_a_drafter_whose_drafts_are_wrong(
-    load: Any, propose: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_drafter_whose_drafts_are_wrong(load, propose, monkeypatch):
     engine = load(["naive", "ngram", "draft_verify"])
     monkeypatch.setattr(engine._methods["ngram"].plan.drafter, "propose", propose)
     await all_answers(engine, ["naive", "ngram", "draft_verify"])
@@ -121,9 +119,7 @@ async def test_a_drafter_whose_drafts_are_wrong(
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["propose", "commit", "release", "begin", "keep", "unread"])
-async def test_a_drafter_that_fails_in_any_call(
-    load: Any, method: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_drafter_that_fails_in_any_call(load, method, name, monkeypatch):
     """At random, so that it is left in the middle of whatever it did."""
     engine = load([method, "naive"], prefill_chunk=16)
     dice, broken = random.Random(1), 0
@@ -170,9 +166,7 @@ async def test_a_verifier_that_fails_at_drafts(load: Any, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("method", ["draft_verify", "eagle3", "medusa"])
-async def test_what_a_failure_leaves_does_not_spoil_later_drafts(
-    load: Any, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_failure_leaves_does_not_spoil_later_drafts(load, method, monkeypatch):
     """A forward that fails once loses the states that it was to read. Later answers, those that
     begin with the kept row too, have as many accepted tokens as if nothing had happened."""
     engine, unbroken = load([method]), load([method])
@@ -197,9 +191,7 @@ async def test_what_a_failure_leaves_does_not_spoil_later_drafts(
         assert answer.stats.accepted_tokens == wanted.stats.accepted_tokens
 
 
-async def test_one_of_several_drafters_fails_and_the_others_draft(
-    load: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_of_several_drafters_fails_and_the_others_draft(load, monkeypatch):
     engine = load(["adaptive", "naive"])
     broken = [d for d in drafters(engine) if type(d).__name__ == "Medusa"]
     for drafter in broken:
@@ -219,9 +211,7 @@ async def test_one_of_several_drafters_fails_and_the_others_draft(
     assert sum(used.values()) > 0
 
 
-async def test_look_ups_that_fail_leave_the_learned_drafters(
-    load: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_look_ups_that_fail_leave_the_learned_drafters(load, monkeypatch):
     engine = load(["adaptive", "naive"])
     controller = engine._methods["adaptive"].plan.drafter._controller
     monkeypatch.setattr(controller.look_ups, "look_up", oom)
@@ -232,11 +222,7 @@ async def test_look_ups_that_fail_leave_the_learned_drafters(
 @pytest.mark.parametrize(
     "method", ["draft_verify", pytest.param("specinfer", marks=pytest.mark.slow)]
 )
-async def test_a_dropped_sampled_draft_does_not_bias(
-    load_engine: Any,
-    five: Bundle,
-    method: str,
-) -> None:
+async def test_a_dropped_sampled_draft_does_not_bias(load_engine, five, method):
     """Drafts are dropped by what was drawn: those whose last token is even, after all was drawn."""
     spec = get_method(method)
 

@@ -1,10 +1,8 @@
 """What medusa, eagle and eagle3 draft is what their papers' formulas say, node by node."""
 
-import gc
 import json
 import random
 import shutil
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +13,12 @@ import pytest
 import random_heads
 import torch
 from conftest_bundle import byte_tokenizer, make_bundle
-from decoding import hugging_face
+from decoding import hugging_face, method_of
 from rig import Rig
 from torch import Tensor
 
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError, load_bundle
-from workers.torch_engine.models.heads import feature_head
 from workers.torch_engine.models.heads.eagle3 import NORMS
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
@@ -60,16 +57,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def spec(drafter: str, part: str, tree: str) -> MethodSpec:
-    settings = {"stop": {"gamma": 3}, "drafter": {"part": part}} | TREES[tree]
-    return MethodSpec(
-        name=f"{part}_{tree}".replace("-", "_"),
-        drafter=drafter,
-        tree=tree,
-        verifier="rejection" if tree == "chain" else "one_hot",
-        lossless=True,
-        source="test",
-        settings=settings,
-    )
+    verifier = "rejection" if tree == "chain" else "one_hot"
+    settings = {"drafter": {"part": part}} | TREES[tree]
+    return method_of(f"{part}_{tree}".replace("-", "_"), drafter, tree, verifier, **settings)
 
 
 @dataclass
@@ -124,9 +114,7 @@ def record(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Drafted]:
         *(("eagle3", f"eagle3-{name}") for name in NORMS),
     ],
 )
-def test_drafts_are_the_formulas(
-    make_rig, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, drafter: str, part: str
-) -> None:
+def test_drafts_are_the_formulas(make_rig, bundle, monkeypatch, drafter, part):
     """Chains and trees, several sequences, prompts of one token and of several chunks, accepted
     and rejected nodes, temperatures 0 and 1."""
     methods = [spec(drafter, part, tree) for tree in TREES]
@@ -161,36 +149,6 @@ def compare(drafted: Drafted, reference: Callable[[list[int], list[int]], Tensor
             node = drafted.parents[node]
 
 
-def test_targets_projection_is_not_packed_again(make_rig, bundle: Bundle) -> None:
-    rig = make_rig(bundle, [spec("eagle", "eagle", "chain")])
-    (drafter,) = rig.scheduler._rows._drafters
-    own = drafter.versions._loaded[0]
-    assert own.embedding is rig.engine._target.model.embedding
-    assert own._own_read_out is None
-
-
-class Checkpoint(dict[str, Tensor]):
-    """A dictionary of tensors that a weak reference can be had of."""
-
-
-@pytest.mark.parametrize("part", ["eagle", "eagle3"])
-def test_a_heads_checkpoint_is_gone_once_it_is_loaded(
-    make_rig, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
-    read, seen = feature_head.load_weights, list[weakref.ref[Checkpoint]]()
-
-    def watched(folder: Path) -> Checkpoint:
-        weights = Checkpoint(read(folder))
-        seen.append(weakref.ref(weights))
-        return weights
-
-    monkeypatch.setattr(feature_head, "load_weights", watched)
-    rig = make_rig(bundle, [spec(part, part, "chain")])
-    gc.collect()
-    assert [weights() for weights in seen] == [None]
-    assert rig.scheduler._rows._drafters[0].versions
-
-
 @pytest.mark.parametrize("part", ["medusa", "eagle", "eagle3"])
 def test_a_sequence_keeps_no_states_but_its_own(make_rig, bundle: Bundle, part: str) -> None:
     """Not those of a long prompt that are read, nor of the whole batch."""
@@ -213,9 +171,7 @@ def test_a_sequence_keeps_no_states_but_its_own(make_rig, bundle: Bundle, part: 
         ({"token_ids": [1, VOCAB]}, f"maps to tokens 1 .. {VOCAB}, the target has {VOCAB}"),
     ],
 )
-def test_a_list_of_tokens_that_does_not_fit_is_refused(
-    make_rig, bundle: Bundle, tmp_path: Path, listed: dict, said: str
-) -> None:
+def test_a_list_of_tokens_that_does_not_fit_is_refused(make_rig, bundle, tmp_path, listed, said):
     other = changed(bundle, tmp_path / "other", "eagle")
     (other.part("eagle") / "draft_vocabulary.json").write_text(json.dumps(listed))
     with pytest.raises(BundleError, match=said):
@@ -250,9 +206,7 @@ def changed(bundle: Bundle, folder: Path, part: str, **config: Any) -> Bundle:
         ),
     ],
 )
-def test_heads_that_do_not_fit_are_refused(
-    make_rig, bundle: Bundle, tmp_path: Path, part: str, config: dict, said: str
-) -> None:
+def test_heads_that_do_not_fit_are_refused(make_rig, bundle, tmp_path, part, config, said):
     other = changed(bundle, tmp_path / "other", part, **config)
     with pytest.raises(BundleError, match=said):
         make_rig(other, [spec(part, part, "chain")])
@@ -267,9 +221,7 @@ def test_heads_that_do_not_fit_are_refused(
         ("medusa", "blocks.1.layers.0.weight", "lack blocks.1.layers.0.weight"),
     ],
 )
-def test_missing_tensors_are_named(
-    make_rig, bundle: Bundle, tmp_path: Path, part: str, drop: str, said: str
-) -> None:
+def test_missing_tensors_are_named(make_rig, bundle, tmp_path, part, drop, said):
     from safetensors.torch import load_file, save_file
 
     other = changed(bundle, tmp_path / "other", part)

@@ -4,58 +4,37 @@ import asyncio
 
 import pytest
 import torch
-from decoding import LOSSLESS, SMALL, decode
+from decoding import LOSSLESS, decode
 
-from schemas import EngineConfig
-from workers.loader import load_engine
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_target
 
-CONFIG = EngineConfig.model_validate(SMALL | {"dtype": "int8"})
 PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
 
 
-def test_every_method_says_what_plain_decoding_in_int8_says(tiny_bundle):
+async def test_every_method_says_what_plain_decoding_in_int8_says(load_engine, tiny_bundle):
     """Alone and in a batch: a row's integers do not depend on the rows beside it."""
-
-    async def answers():
-        engine = load_engine(LOSSLESS, tiny_bundle, CONFIG)
-        try:
-            alone = [await decode(engine, "naive", p, max_tokens=20) for p in PROMPTS]
-            mixed = await asyncio.gather(
-                *(decode(engine, m, p, max_tokens=20) for p in PROMPTS for m in LOSSLESS)
-            )
-        finally:
-            engine.close()
-        return alone, mixed
-
-    alone, mixed = asyncio.run(answers())
+    engine = load_engine(LOSSLESS, tiny_bundle, dtype="int8")
+    alone = [await decode(engine, "naive", p, max_tokens=20) for p in PROMPTS]
+    mixed = await asyncio.gather(
+        *(decode(engine, m, p, max_tokens=20) for p in PROMPTS for m in LOSSLESS)
+    )
     for index, answer in enumerate(mixed):
         assert answer.tokens == alone[index // len(LOSSLESS)].tokens
     assert sum(answer.stats.accepted_tokens for answer in mixed) > 0
 
 
-def test_a_sequence_that_is_no_number_ends_alone(tiny_bundle):
+async def test_a_sequence_that_is_no_number_ends_alone(load_engine, tiny_bundle):
     spoilt = 77  # its embedding is NaN
-
-    async def answers():
-        engine = load_engine(["naive", "draft_verify"], tiny_bundle, CONFIG)
-        try:
-            alone = [await decode(engine, "naive", p, max_tokens=20) for p in PROMPTS[:2]]
-            with torch.inference_mode():
-                engine._target.model.embedding[spoilt] = torch.nan
-            asked = zip(
-                ["naive", "draft_verify", "naive"], [*PROMPTS[:2], [5, spoilt]], strict=True
-            )
-            mixed = await asyncio.gather(*(decode(engine, m, p, max_tokens=20) for m, p in asked))
-            return alone, mixed, engine.load().healthy
-        finally:
-            engine.close()
-
-    alone, [*good, bad], healthy = asyncio.run(answers())
+    engine = load_engine(["naive", "draft_verify"], tiny_bundle, dtype="int8")
+    alone = [await decode(engine, "naive", p, max_tokens=20) for p in PROMPTS[:2]]
+    with torch.inference_mode():
+        engine._target.model.embedding[spoilt] = torch.nan
+    asked = zip(["naive", "draft_verify", "naive"], [*PROMPTS[:2], [5, spoilt]], strict=True)
+    *good, bad = await asyncio.gather(*(decode(engine, m, p, max_tokens=20) for m, p in asked))
     assert [answer.tokens for answer in good] == [answer.tokens for answer in alone]
     assert "logits are NaN" in bad.error
-    assert healthy
+    assert engine.load().healthy
 
 
 def test_its_logits_are_near_those_of_the_weights(tiny_bundle):

@@ -6,7 +6,7 @@ from typing import Any
 
 import odd_parts  # noqa: F401 (registers its parts)
 import pytest
-from decoding import Answer, assert_greedy, reference
+from decoding import Answer, assert_greedy, method_of, reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rig import Rig
@@ -17,20 +17,14 @@ from workers.engine import EngineBusyError
 from workers.torch_engine.models import kv_pool
 from workers.torch_engine.sequence import DecodeSequence
 
-SHARED: dict[str, Any] = {
-    "lossless": True,
-    "source": "test",
-    "verifier": "one_hot",
-    "settings": {"stop": {"gamma": 3}},
-}
 METHODS: list[str | MethodSpec] = [
     "naive",
     "draft_verify",
     "ngram",
     "suffix",
     "adaptive",
-    MethodSpec(name="tree", drafter="test_tree", **SHARED),
-    MethodSpec(name="model_tree", drafter="draft_model", tree="test_pairs", **SHARED),
+    method_of("tree", "test_tree"),
+    method_of("model_tree", "draft_model", "test_pairs"),
     "fuzzy",
     "specinfer",
     "medusa",

@@ -5,47 +5,34 @@ says so and the mutant has to be written anew.
 """
 
 import random
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any
 
-import mutants
-import numpy as np
 import pytest
 import table_world as world
 import torch
-from decoding import decode, reference
-from test_exactness import prompts
+from mutants import mutated
 from test_grammar import COMPILER, TOKENIZER
 
-from schemas import Grammar, MethodSpec, SamplingParams
-from workers.bundle import Bundle
-from workers.torch_engine import constraint, logit_processor, processed_logits, registry
+from schemas import Grammar, SamplingParams
+from workers.torch_engine import constraint
 from workers.torch_engine.distribution import draw
-from workers.torch_engine.models import layout
-from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path, TokenTree
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
-from workers.torch_engine.verifiers import greedy, one_hot, rejection
+from workers.torch_engine.verifiers import greedy, multi_step, one_hot, rejection
 from workers.torch_engine.verifiers.descent import warped_rows
 from workers.torch_engine.verifiers.greedy import Greedy
+from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.rejection import Rejection
 
 WRONG, RIGHT = 1e-6, 1e-3
 COUNT = 2000
 PLAIN: dict[str, Any] = {}
+DISTINCT = world.grown("static", widths=(2, 2, 1), sample=True)
 NARROW = {"temperature": 0.7, "top_p": 0.8}
-PENALISED = {"frequency_penalty": 2.0}
-
-
-def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> Any:
-    """The module as it would be with `old` replaced by `new`; nothing of it is registered."""
-    registry._import_parts()  # before nothing is registered any more
-    monkeypatch.setattr(registry, "register", lambda *_: lambda cls: cls)
-    return mutants.mutated(monkeypatch, module, old, new)
 
 
 def fit(verifier: type[Any], draft: world.Drafting, wishes: dict[str, Any]) -> float:
@@ -97,6 +84,27 @@ VERIFIER_MUTANTS = {
         "weights[[row for row, _ in refusals], [token for _, token in refusals]] = 0.0",
         "pass",
     ),
+    "tree: rejected without a residual": (
+        multi_step,
+        "MultiStep",
+        DISTINCT,
+        "own = (own - q).clamp_(min=0.0)",
+        "pass",
+    ),
+    "tree: accepts on q/p": (
+        multi_step,
+        "MultiStep",
+        DISTINCT,
+        "own.gather(1, at) / q.gather(1, at)",
+        "q.gather(1, at) / own.gather(1, at)",
+    ),
+    "tree: bonus from p though children were rejected": (
+        multi_step,
+        "MultiStep",
+        DISTINCT,
+        "residual[ends]",
+        "p[ends]",
+    ),
     "one draw for a whole tree": (
         greedy,
         "Greedy",
@@ -121,28 +129,12 @@ def test_q_that_was_not_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fit(Rejection, world.sampled, NARROW) < WRONG
 
 
-def test_penalties_that_forget_drafted_ancestors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processed_logits, "_count_ancestors", lambda *_: None)
-    assert fit(Rejection, world.sampled, PENALISED) < WRONG
-
-
-@pytest.mark.parametrize("wrong", ["depth < left", "depth + 2 < left"])
-def test_least_tokens_counted_from_another_place(
-    monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
-    least = {"min_tokens": 2, "stop_token_ids": (1, 3)}
-    made = mutants.mutated(monkeypatch, logit_processor, "depth + 1 < left", wrong)
-    assert fit(Rejection, world.sampled, least) > RIGHT
-    monkeypatch.setattr(world, "make_logit_processor", made.make_logit_processor)
-    assert fit(Rejection, world.sampled, least) < WRONG
-
-
 def confident(proposals: Sequence[Proposal]) -> None:
     """A chain that drops its last token once it has seen how unlikely it was."""
     active = list(proposals)
     for _ in range(world.LEVELS):
-        Chain(world._World()).expand(active, world.frontier_logits(active))  # type: ignore[arg-type]
-        unsure = [p for p in active if float(p.q[-1][p.tokens[-1]]) < 0.5]  # type: ignore[index]
+        Chain(world._World()).expand(active, world.frontier_logits(active))
+        unsure = [p for p in active if float(p.q[-1][p.tokens[-1]]) < 0.5]
         for proposal in unsure:
             for column in ("tokens", "parents", "depths", "sampled", "q", "logits"):
                 getattr(proposal, column).pop()
@@ -193,60 +185,6 @@ def test_the_sampled_rule_on_top_k_children() -> None:
     assert fit(SampledRuleOnTopK, world.top_two, PLAIN) < WRONG
 
 
-async def agrees(load_engine: Callable[..., Any], bundle: Bundle) -> bool:
-    """Whether trees say what Hugging Face says at temperature 0."""
-    settings: Any = {"stop": {"gamma": 3}}
-    tree = MethodSpec(
-        name="tree",
-        drafter="draft_model",
-        tree="test_pairs",
-        verifier="one_hot",
-        lossless=True,
-        source="test",
-        settings=settings,
-    )
-    engine = load_engine([tree], bundle)
-    for prompt in prompts(6, 4, seed=3):
-        answer = await decode(engine, "tree", prompt, max_tokens=30)
-        if answer.tokens != reference(bundle, prompt, 30):
-            return False
-    return True
-
-
-def by_slot(span: layout.Span) -> Any:
-    return np.arange(span.start, span.start + len(span.tokens))
-
-
-_commit = KvPool.commit
-
-
-def without_compaction(pool: KvPool, lease: Any, kept: Sequence[int]) -> None:
-    _commit(pool, lease, range(len(kept)))
-
-
-def without_rollback(pool: KvPool, lease: Any, kept: Sequence[int]) -> None:
-    _commit(pool, lease, range(max(kept, default=-1) + 1))
-
-
-CACHE_MUTANTS: dict[str, tuple[Any, str, Any]] = {
-    "positions by slot": (layout, "_positions", by_slot),
-    "no compaction to the path": (KvPool, "commit", without_compaction),
-    "no rollback of rejected nodes": (KvPool, "commit", without_rollback),
-}
-
-
-async def test_trees_agree_without_mutants(load_engine, six: Bundle) -> None:
-    assert await agrees(load_engine, six)
-
-
-@pytest.mark.parametrize("name", CACHE_MUTANTS)
-async def test_wrong_caches(
-    monkeypatch: pytest.MonkeyPatch, load_engine, six: Bundle, name: str
-) -> None:
-    monkeypatch.setattr(*CACHE_MUTANTS[name])
-    assert not await agrees(load_engine, six)
-
-
 def sibling_masks_hold(module: Any) -> bool:
     """Whether the second branch of a tree is masked as if the first had never been visited."""
     letters = {c: TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "abc"}
@@ -268,7 +206,8 @@ def test_branches_of_a_grammar_that_share_a_matcher(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_checks_pass_without_mutants() -> None:
-    assert fit(Rejection, world.sampled, PENALISED) > RIGHT
+    assert fit(Rejection, world.sampled, PLAIN) > RIGHT
+    assert fit(MultiStep, DISTINCT, PLAIN) > RIGHT
 
 
 def test_noise_of_another_place_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,10 @@
 """The n-gram table against a plain search."""
 
 import pytest
-from decoding import decode
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import MethodSpec
-from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.torch_engine.drafters.ngram import NgramTable
 
@@ -26,25 +24,13 @@ def search(tokens: list[int], sizes: range, gamma: int, recent: bool) -> int | N
 
 
 @given(few_tokens, st.integers(1, 3), st.integers(0, 2), st.integers(1, 9), st.booleans())
-def test_finds_what_a_search_finds_after_every_step(
-    tokens: list[int], min_n: int, more: int, gamma: int, recent: bool
-) -> None:
+def test_finds_what_a_search_finds_after_every_step(tokens, min_n, more, gamma, recent):
     table = NgramTable(min_n, min_n + more)
     sizes = range(min_n + more, min_n - 1, -1)
     for length in range(1, len(tokens) + 1, 2):
         seen = tokens[:length]
         table.extend(seen)
         assert table.find(seen, gamma, recent=recent) == search(seen, sizes, gamma, recent)
-
-
-@pytest.mark.parametrize("match", ["recent", "earliest"])
-async def test_a_copy_is_drafted_in_full(load_engine, byte_bundle: Bundle, match: str) -> None:
-    settings = {"drafter": {"max_n": 3, "min_n": 1, "match": match}, "stop": {"gamma": 5}}
-    spec = get_method("ngram").model_copy(update={"settings": settings})
-    engine = load_engine([spec], byte_bundle)
-    answer = await decode(engine, "ngram", list(range(9)) * 4, max_tokens=20)
-    assert answer.stats is not None
-    assert answer.stats.drafted_by_position[0] > 0
 
 
 @pytest.mark.parametrize(
@@ -56,9 +42,7 @@ async def test_a_copy_is_drafted_in_full(load_engine, byte_bundle: Bundle, match
         ({"stop": {"gamma": 0}}, "gamma must be at least 1"),
     ],
 )
-def test_bad_settings_are_named(
-    load_engine, byte_bundle: Bundle, settings: dict, said: str
-) -> None:
+def test_bad_settings_are_named(load_engine, byte_bundle, settings, said):
     spec = MethodSpec.model_validate(get_method("ngram").model_dump() | {"settings": settings})
     with pytest.raises(ValueError, match=said):
         load_engine([spec], byte_bundle)

@@ -26,9 +26,7 @@ def forwards(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def test_nobody_waits_for_more_than_a_chunk(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_more_than_a_chunk(make_rig, byte_bundle, monkeypatch):
     rig = make_rig(byte_bundle, LOSSLESS, prefill_chunk=CHUNK)
     running = rig.submit("naive", [1, 2], max_tokens=60)
     rig.round()
@@ -50,18 +48,7 @@ def test_nobody_waits_for_more_than_a_chunk(
         assert_greedy(byte_bundle, prompt, answer.tokens, len(answer.tokens))
 
 
-def test_a_round_of_short_prompts_is_bounded_too(make_rig, byte_bundle: Bundle) -> None:
-    rig = make_rig(byte_bundle, ["naive"], prefill_chunk=CHUNK)
-    asked = [rig.submit("naive", words(6, seed), max_tokens=4) for seed in range(5)]
-    rig.round()
-    assert [s.output_tokens for s in asked] == [2, 2, 0, 0, 0]
-    assert rig.scheduler.counts()[:2] == (3, 2)
-    rig.finish(*asked)
-
-
-def test_short_prompts_are_read_together(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_prompts_are_read_together(make_rig, byte_bundle, monkeypatch):
     """As many as are allowed in one forward, in the line's order, by any mix of methods."""
     rig = make_rig(byte_bundle, LOSSLESS, prefill_chunk=64, joint_prompt_tokens=20)
     seen = forwards(rig.engine._target.model, monkeypatch)
@@ -83,9 +70,7 @@ def test_who_would_find_more_of_its_prompt_later_waits(make_rig, byte_bundle: Bu
     assert cached == [0, 30, 30]
 
 
-def test_the_draft_model_reads_in_chunks(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_draft_model_reads_in_chunks(make_rig, byte_bundle, monkeypatch):
     rig = make_rig(byte_bundle, ["draft_verify"], prefill_chunk=CHUNK)
     drafter: Any = rig.engine._methods["draft_verify"].plan.drafter
     seen = forwards(drafter.model, monkeypatch)
@@ -96,7 +81,6 @@ def test_the_draft_model_reads_in_chunks(
     for sequence, answer in zip(asked, answers, strict=True):
         prompt = sequence.request.prompt_token_ids
         assert_greedy(byte_bundle, prompt, answer.tokens, 40)
-        assert answer.stats is not None
         assert answer.stats.accepted_tokens > 0
 
 

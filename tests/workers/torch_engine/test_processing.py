@@ -86,16 +86,6 @@ def test_counts_follow_the_output_as_it_grows() -> None:
         assert output.logits[0].tolist() == [-said.count(token) for token in range(VOCAB)]
 
 
-def test_nothing_is_touched_where_nobody_asks() -> None:
-    plain = Proposal(
-        sequence=sequence([1], [2], {"temperature": 1.0, "min_p": 0.1, "logprobs": 3}),
-        plan=None,
-        limit=0,
-    )
-    output = TargetOutput(torch.zeros(1, VOCAB), {}, {}, {})
-    assert process([plain], output) is output
-
-
 METHODS = ["naive", "draft_verify", "ngram"]
 WISHES = [
     {"repetition_penalty": 1.3},
@@ -105,9 +95,7 @@ WISHES = [
 
 
 @pytest.mark.parametrize("wishes", WISHES, ids=str)
-async def test_greedy_answers_agree_between_methods(
-    load_engine, byte_bundle: Bundle, wishes: dict[str, Any]
-) -> None:
+async def test_greedy_answers_agree_between_methods(load_engine, byte_bundle, wishes):
     engine = load_engine(METHODS, byte_bundle)
     prompt = list(range(10, 20)) * 2
     plain = await decode(engine, "naive", prompt, max_tokens=40)

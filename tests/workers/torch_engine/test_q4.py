@@ -1,16 +1,13 @@
 """A target with the 4-bit weights of a GGUF file."""
 
-import asyncio
 import shutil
 
 import pytest
 import torch
-from decoding import LOSSLESS, SMALL, decode
+from decoding import LOSSLESS, decode
 from safetensors.torch import load_file, save_file
 
-from schemas import EngineConfig
 from workers.bundle import BundleError, load_bundle
-from workers.loader import load_engine
 from workers.torch_engine import precision
 from workers.torch_engine.models import llama
 from workers.torch_engine.models.block_weights import PACKED, pack, unpacked
@@ -19,7 +16,6 @@ from workers.torch_engine.models.model import load_target
 from workers.torch_engine.models.operators import has_amx
 
 CPU = torch.device("cpu")
-CONFIG = EngineConfig.model_validate(SMALL | {"dtype": "q4", "max_batch": 1})
 PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
 
 
@@ -53,21 +49,12 @@ def logits(model, tokens):
         return model.forward(model.lay_out([Span(pool.acquire(), tokens)], pool), pool)[0]
 
 
-def test_every_method_says_what_plain_decoding_says(q4_bundle, monkeypatch):
+async def test_every_method_says_what_plain_decoding_says(load_engine, q4_bundle, monkeypatch):
     """Without the second copy, so that steps of any size are computed in one way."""
     monkeypatch.setattr(llama, "MEMORY_SHARE", 0.0)
-
-    async def answers():
-        engine = load_engine(LOSSLESS, q4_bundle, CONFIG)
-        try:
-            return [
-                [await decode(engine, method, prompt, max_tokens=20) for method in LOSSLESS]
-                for prompt in PROMPTS
-            ]
-        finally:
-            engine.close()
-
-    for plain, *others in asyncio.run(answers()):
+    engine = load_engine(LOSSLESS, q4_bundle, dtype="q4", max_batch=1)
+    for prompt in PROMPTS:
+        plain, *others = [await decode(engine, m, prompt, max_tokens=20) for m in LOSSLESS]
         assert all(answer.tokens == plain.tokens for answer in others)
 
 

@@ -48,9 +48,7 @@ async def test_an_answer_that_quotes_is_the_same_in_fewer_steps(
     assert await accepted(engine, byte_bundle, method, "tenant acme") > without + 1.0
 
 
-async def test_a_spoilt_replacement_ends_no_answer(
-    load_engine, byte_bundle: Bundle, folder: Path, monkeypatch
-) -> None:
+async def test_a_spoilt_replacement_ends_no_answer(load_engine, byte_bundle, folder, monkeypatch):
     engine = load_engine(["suffix"], byte_bundle, datastore={"folder": folder})
     monkeypatch.setattr(datastore, "CHECK_SECONDS", 0.0)
     engine._looking_up[0]._controller.look_ups._datastore._due = 0.0
@@ -62,9 +60,7 @@ async def test_a_spoilt_replacement_ends_no_answer(
         assert await accepted(engine, byte_bundle, "suffix", spoilt or "gone") > 1.0
 
 
-def test_an_index_of_another_tokenizer_is_refused_at_the_start(
-    load_engine, byte_bundle: Bundle, tmp_path: Path
-) -> None:
+def test_an_index_of_another_tokenizer_is_refused_at_the_start(load_engine, byte_bundle, tmp_path):
     write_corpus(tmp_path, [[1, 2, 3]], "0" * 64)
     with pytest.raises(ValueError, match=r"engine\.datastore\.folder: .* another tokenizer"):
         load_engine(["suffix"], byte_bundle, datastore={"folder": tmp_path})

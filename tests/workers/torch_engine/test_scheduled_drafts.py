@@ -76,21 +76,3 @@ def test_the_batch_says_how_much_is_drafted(seven: Bundle) -> None:
             rig.round()
     rig.close()
     assert seen == [3, 1, 1, 0]
-
-
-def test_no_drafts_at_all_is_plain_decoding(seven: Bundle) -> None:
-    rig = Rig(seven, [scheduled("eagle", batches=(1,), gammas=(0,))])
-    sequence = rig.submit("eagle", ASKED[3], max_tokens=TOKENS)
-    [answer] = rig.finish(sequence)
-    rig.close()
-    assert_greedy(seven, ASKED[3], answer.tokens, TOKENS)
-    assert answer.stats is not None
-    assert answer.stats.drafted_tokens == 0
-    assert answer.stats.target_steps == answer.stats.output_tokens
-
-
-def test_a_schedule_that_is_none_is_refused(seven: Bundle) -> None:
-    with pytest.raises(ValueError, match="batches must begin with 1"):
-        Rig(seven, [scheduled("ngram", batches=(2,), gammas=(4,))])
-    with pytest.raises(ValueError, match="a gamma for each of the 1 batches"):
-        Rig(seven, [scheduled("ngram", batches=(1,))])

@@ -6,11 +6,10 @@ import pytest
 from conftest_bundle import DEMO
 from decoding import assert_greedy, decode
 
-from schemas import EngineConfig, MethodSpec
+from schemas import MethodSpec
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat, encode_text
 from workers.end_tokens import end_tokens
-from workers.loader import load_engine
 from workers.methods import METHODS
 from workers.portfolio import decodable, method_of
 
@@ -43,26 +42,13 @@ def test_digits_stand_alone_and_the_system_prompt_is_the_templates(bundle):
     assert tokenizer.eos_token == "<|im_end|>"
 
 
-def test_answers_are_hugging_faces_token_for_token(bundle):
-    config = EngineConfig(dtype="float32", threads=1, max_context=256, kv_slots=1024)
-    prompts = [asked(bundle, question) for question in QUESTIONS]
-
-    async def answers():
-        engine = load_engine(["naive", "ngram"], bundle, config)
-        try:
-            return await asyncio.gather(
-                *(
-                    decode(engine, method, prompt, max_tokens=12)
-                    for prompt in prompts[:2]
-                    for method in ("naive", "ngram")
-                )
-            )
-        finally:
-            engine.close()
-
-    found = asyncio.run(answers())
-    for index, answer in enumerate(found):
-        assert assert_greedy(bundle, prompts[index // 2], answer.tokens, 12)
+async def test_answers_are_hugging_faces_token_for_token(load_engine, bundle):
+    engine = load_engine(["naive", "ngram"], bundle)
+    prompts = [asked(bundle, question) for question in QUESTIONS[:2]]
+    jobs = [(method, prompt) for prompt in prompts for method in ("naive", "ngram")]
+    found = await asyncio.gather(*(decode(engine, m, ids, max_tokens=12) for m, ids in jobs))
+    for (_, prompt), answer in zip(jobs, found, strict=True):
+        assert assert_greedy(bundle, prompt, answer.tokens, 12)
     assert "Bananas" in found[0].text
 
 
@@ -73,31 +59,16 @@ def lossless(bundle) -> list[MethodSpec]:
 
 
 @pytest.mark.slow
-def test_every_lossless_method_says_what_hugging_face_says(bundle):
+async def test_every_lossless_method_says_what_hugging_face_says(load_engine, bundle):
     """Alone, and all of them in one batch; past answers are known by then."""
-    specs, prompts = lossless(bundle), [asked(bundle, question) for question in QUESTIONS]
+    specs = lossless(bundle)
     assert {"naive", "suffix", "adaptive", "ngram"} <= {spec.name for spec in specs}
-    config = EngineConfig(
-        dtype="float32", threads=1, max_context=256, kv_slots=256 * 16, max_batch=16
-    )
-
-    async def answers():
-        engine = load_engine(specs, bundle, config)
-        try:
-            for prompt in prompts:
-                jobs = [decode(engine, spec.name, prompt, max_tokens=48) for spec in specs]
-                for job in jobs[:: len(jobs) - 1]:
-                    yield prompt, await job
-                for answer in await asyncio.gather(*jobs[1:-1]):
-                    yield prompt, answer
-        finally:
-            engine.close()
-
-    async def check():
-        return [
-            assert_greedy(bundle, prompt, answer.tokens, 48) async for prompt, answer in answers()
-        ]
-
-    found = asyncio.run(check())
-    assert len(found) == len(specs) * len(prompts)
+    engine = load_engine(specs, bundle, kv_slots=256 * 16, max_batch=16)
+    found = list[bool]()
+    for prompt in (asked(bundle, question) for question in QUESTIONS):
+        jobs = [decode(engine, spec.name, prompt, max_tokens=48) for spec in specs]
+        alone = [await job for job in jobs[:: len(jobs) - 1]]
+        for answer in [*alone, *await asyncio.gather(*jobs[1:-1])]:
+            found.append(assert_greedy(bundle, prompt, answer.tokens, 48))
+    assert len(found) == len(specs) * len(QUESTIONS)
     assert sum(found) >= len(found) - len(specs), "near-ties are rare"

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from decoding import method_of
 from rig import Rig
 from static_twins import in_static_shapes
 
-from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.torch_engine.models import static_steps
-from workers.torch_engine.models.layout import Layout
-from workers.torch_engine.models.static_layout import StaticLayout
 
 METHODS = ["naive", "eagle3", "eagle", "medusa", "ngram", "draft_verify", "adaptive"]
 
@@ -44,9 +42,7 @@ def test_methods_share_static_batches(make_rig, byte_bundle: Bundle, temperature
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_answers_from_cuda_graphs_are_the_same(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_from_cuda_graphs_are_the_same(make_rig, byte_bundle, monkeypatch):
     graphs = make_rig(byte_bundle, METHODS, device="cuda")
     monkeypatch.setattr(static_steps, "DEVICES", frozenset())
     exact = make_rig(byte_bundle, METHODS, device="cuda")
@@ -70,15 +66,8 @@ def test_the_host_reads_once_a_level_and_once_the_choice(
     make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch, drafter, tree, reads
 ) -> None:
     """Each of which would wait for a GPU; three levels at temperature 0, two sequences."""
-    spec = MethodSpec(
-        name="asked",
-        drafter=drafter,
-        tree=tree,
-        verifier="greedy",
-        lossless=True,
-        source="test",
-        settings={} if drafter == "none" else {"stop": {"gamma": 3}},
-    )
+    settings = {"stop": {}} if drafter == "none" else {}
+    spec = method_of("asked", drafter, tree, "greedy", **settings)
     with in_static_shapes():
         rig = make_rig(byte_bundle, [spec])
     asked = [rig.submit("asked", [index, 7, 8, 9] * 4, max_tokens=40) for index in range(2)]
@@ -101,21 +90,3 @@ def counted(read: Callable[..., Any], name: str, seen: list[str]) -> Callable[..
         return read(*given, **named)
 
     return noted
-
-
-def test_steps_are_static_and_long_prompts_are_not(
-    make_rig, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with in_static_shapes():
-        rig = make_rig(byte_bundle, ["eagle3"])
-    model, seen = rig.engine._target.model, list[type]()
-    forward = model.forward
-
-    def watched(layout: Layout | StaticLayout, *rest: object) -> tuple[torch.Tensor, dict]:
-        seen.append(type(layout))
-        return forward(layout, *rest)
-
-    monkeypatch.setattr(model, "forward", watched)
-    rig.finish(rig.submit("eagle3", [7] * 100, max_tokens=20))
-    assert seen[0] is Layout
-    assert set(seen[1:]) == {StaticLayout}

@@ -1,6 +1,5 @@
 """The suffix drafter in the engine: what it draws on, and what it learns of."""
 
-import asyncio
 import itertools
 import random
 
@@ -10,7 +9,7 @@ from decoding import assert_greedy, decode
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
-from workers.drafting.lookup.past import PIECE, TOKEN_BYTES
+from workers.drafting.lookup.past import TOKEN_BYTES
 from workers.methods import get_method
 from workers.torch_engine.drafters.suffix import Suffix
 
@@ -37,14 +36,6 @@ async def mean_accepted(engine, bundle: Bundle, scope: str = "", method: str = "
     return answer.stats.accepted_tokens / answer.stats.target_steps
 
 
-async def test_a_copy_is_drafted_further_the_longer_it_goes_on(
-    load_engine, byte_bundle: Bundle
-) -> None:
-    engine = load_engine([suffix()], byte_bundle)
-    answer = await decode(engine, "suffix", list(range(60)) * 3, max_tokens=20)
-    assert len(answer.stats.drafted_by_position) >= 8
-
-
 async def test_answers_of_every_method_are_known(load_engine, byte_bundle: Bundle) -> None:
     """Both look-up methods find them, but only in the scope of the answer."""
     methods = ["naive", "ngram", "eagle3", "suffix", "adaptive"]
@@ -68,9 +59,7 @@ async def test_what_is_kept_is_said_in_bytes(load_engine, byte_bundle: Bundle) -
 
 
 @pytest.mark.parametrize("served", [["naive", "ngram"], ["naive", "adaptive_length"]])
-async def test_where_nobody_looks_answers_up_none_is_kept(
-    load_engine, byte_bundle: Bundle, served: list[str]
-) -> None:
+async def test_where_nobody_looks_answers_up_none_is_kept(load_engine, byte_bundle, served):
     engine = load_engine(served, byte_bundle)
     for method in served:
         await mean_accepted(engine, byte_bundle, method=method)
@@ -78,34 +67,9 @@ async def test_where_nobody_looks_answers_up_none_is_kept(
     assert not any(isinstance(drafter, Suffix) for drafter in engine._scheduler._rows._drafters)
 
 
-def test_a_step_indexes_one_piece_at_most(make_rig, byte_bundle: Bundle) -> None:
-    rig = make_rig(byte_bundle, ["naive", "suffix"])
-    past, pieces = rig.engine._past, list[int]()
-    for _ in range(5):
-        past.add("", list(range(PIECE - 100)))
-    running = rig.submit("naive", PROMPT, max_tokens=12)
-    while running.finished is None:
-        rig.round()
-        pieces.append(len(past._pieces))
-    assert pieces[:7] == [1, 2, 3, 4, 5, 5, 5]
-
-
-async def test_what_waits_is_indexed_where_nobody_decodes(load_engine, byte_bundle: Bundle) -> None:
-    """The next request may come in an hour, and finds all of it."""
-    engine = load_engine(["naive", "suffix"], byte_bundle)
-    asking = [decode(engine, "naive", [*PROMPT, n], max_tokens=6) for n in range(24)]
-    await asyncio.gather(*asking)
-    async with asyncio.timeout(20.0):
-        while engine._past._waiting:
-            await asyncio.sleep(0.01)
-    assert len(engine._past._pieces) == len(asking)
-
-
 @pytest.mark.parametrize("method", ["naive", "suffix"])
 @pytest.mark.parametrize("kept", [True, False])
-def test_an_answer_that_must_not_be_kept_is_not(
-    make_rig, byte_bundle: Bundle, method: str, kept: bool
-) -> None:
+def test_an_answer_that_must_not_be_kept_is_not(make_rig, byte_bundle, method, kept):
     rig = make_rig(byte_bundle, ["naive", "suffix"])
     running = rig.submit(method, PROMPT, max_tokens=TOKENS, kept=kept)
     while running.finished is None:
@@ -114,9 +78,7 @@ def test_an_answer_that_must_not_be_kept_is_not(
     assert bool(rig.engine._past.bytes) is kept
 
 
-async def test_an_answer_that_failed_is_not_kept(
-    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_that_failed_is_not_kept(load_engine, byte_bundle, monkeypatch):
     engine = load_engine(["naive", "suffix"], byte_bundle)
     forward, count = engine._target.forward, itertools.count()
 
@@ -135,8 +97,6 @@ async def test_an_answer_that_failed_is_not_kept(
     ("settings", "said"),
     [({"least": 0.0}, "least must be between 0 and 1"), ({"past_bytes": -1}, "must not be neg")],
 )
-def test_settings_that_make_no_sense_are_refused(
-    load_engine, byte_bundle: Bundle, settings: dict[str, float], said: str
-) -> None:
+def test_settings_that_make_no_sense_are_refused(load_engine, byte_bundle, settings, said):
     with pytest.raises(ValueError, match=said):
         load_engine([suffix(**settings)], byte_bundle)

@@ -5,7 +5,6 @@ from conftest_bundle import (
     byte_tokenizer,
     fallback_tokenizer,
     make_bundle,
-    real_or_byte_tokenizer,
 )
 from decoding import decode
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from workers.bundle import Bundle
 from workers.text import Detokenizer, StopStrings
 
 BYTES = byte_tokenizer()
-REAL = real_or_byte_tokenizer()
 
 
 def cut(text: str, stops: list[str]) -> tuple[str, bool]:
@@ -49,9 +47,7 @@ def test_stop_strings_cut_wherever_the_chunks_break(pieces: list[str], stops: li
     st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=4),
     st.integers(0, 12),
 )
-def test_a_stop_string_counts_where_it_ends_after_the_least_tokens(
-    pieces: list[str], stops: list[str], least: int
-) -> None:
+def test_a_stop_string_counts_where_it_ends_after_the_least_tokens(pieces, stops, least):
     """vLLM's rule. The stop string itself may be kept in the text."""
     watcher, said = StopStrings(stops, include=True), ""
     for index, piece in enumerate(pieces):
@@ -66,9 +62,7 @@ def test_a_stop_string_counts_where_it_ends_after_the_least_tokens(
 
 
 @pytest.mark.parametrize("method", ["naive", "draft_verify", "ngram"])
-async def test_an_answer_ends_before_its_stop_string(
-    load_engine, byte_bundle: Bundle, method: str
-) -> None:
+async def test_an_answer_ends_before_its_stop_string(load_engine, byte_bundle, method):
     engine = load_engine([method], byte_bundle)
     prompt = list(range(10, 20)) * 3
     free = await decode(engine, method, prompt, max_tokens=80)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -43,9 +42,7 @@ def trained(kind: str, teacher: Teacher, embedding: torch.Tensor) -> Head:
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
-def test_saved_and_loaded(
-    make_rig, target: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_saved_and_loaded(make_rig, target, tmp_path, monkeypatch, kind):
     model = hugging_face(target.part("target"))
     embedding = model.get_input_embeddings().weight.detach()
     head = trained(kind, Teacher.load(target.part("target")), embedding)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from decoding import assert_greedy
+from decoding import assert_greedy, method_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rig import Rig
@@ -19,15 +19,8 @@ ASKED = prompts(7, 5, seed=4)
 
 
 def method(name: str, tree: str, verifier: str, levels: int, **wishes: Any) -> MethodSpec:
-    return MethodSpec(
-        name=name,
-        drafter="draft_model",
-        tree=tree,
-        verifier=verifier,
-        lossless=True,
-        source="test",
-        settings={"tree": wishes, "stop": {"gamma": levels}},
-    )
+    settings = {"tree": wishes, "stop": {"gamma": levels}}
+    return method_of(name, "draft_model", tree, verifier, **settings)
 
 
 @settings(max_examples=10, deadline=None)

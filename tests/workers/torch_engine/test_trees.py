@@ -38,7 +38,7 @@ def build(name: str, **wishes: Any) -> Tree:
 
 def proposal(tree: Tree, number: int = 0, temperature: float = 0.0) -> Proposal:
     said = Said(number, SamplingParams(temperature=temperature), None, random.Random(number))
-    return Proposal(sequence=said, plan=Plan(None, tree, None), limit=9)  # type: ignore[arg-type]
+    return Proposal(sequence=said, plan=Plan(None, tree, None), limit=9)
 
 
 def row_after(path: Sequence[int]) -> Tensor:
@@ -104,9 +104,7 @@ def static(shape: list[RankPath], *, sample: bool = False) -> Tree:
 
 @settings(max_examples=40, deadline=None)
 @given(shapes(), shapes(), st.booleans(), st.integers(1, 5))
-def test_static_trees_are_their_paths(
-    one: list[RankPath], two: list[RankPath], sample: bool, levels: int
-) -> None:
+def test_static_trees_are_their_paths(one, two, sample, levels):
     """Two shapes share a batch. At temperature 0 a tree that samples takes the best as well."""
     trees = [
         build("static", paths=" ".join(map(format_path, s)), sample=sample) for s in (one, two)
@@ -121,9 +119,7 @@ def test_static_trees_are_their_paths(
 
 @settings(max_examples=30, deadline=None)
 @given(shapes(), st.integers(0, 1000))
-def test_sampled_children_differ_and_carry_what_they_were_drawn_from(
-    shape: list[RankPath], number: int
-) -> None:
+def test_sampled_children_differ_and_carry_what_they_were_drawn_from(shape, number):
     p = proposal(static(shape, sample=True), number, 1.0)
     grow([p], 5)
     check(p)
@@ -141,12 +137,9 @@ def test_children_beyond_the_support_are_drawn_evenly() -> None:
     """Nucleus of one token: q has no mass for the second child."""
     tree = build("static", widths=(3,), sample=True)
     p = proposal(tree, temperature=1.0)
-    p.sequence.sampling = SamplingParams(temperature=1.0, top_k=1)  # type: ignore[misc]
+    p.sequence.sampling = SamplingParams(temperature=1.0, top_k=1)
     grow([p], 1)
     assert len(set(p.tokens)) == 3
-    assert p.q[0] is not None
-    assert p.q[1] is not None
-    assert p.q[2] is not None
     assert sorted(p.q[1].tolist()) == pytest.approx([0.0, *[1 / 6] * 6])
     assert sorted(p.q[2].tolist()) == pytest.approx([0.0, 0.0, *[1 / 5] * 5])
 

@@ -1,16 +1,12 @@
 """Whom the adaptive method of a shared vLLM engine lets draft. A step is a stand-in for vLLM's."""
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from workers.drafting.draft_seconds import Draft
 from workers.drafting.lookup.corpus import write_corpus
 from workers.vllm_engine.drafting.adaptive import Adaptive
-from workers.vllm_engine.drafting.authors import Authors
 from workers.vllm_engine.drafting.options import Learned, Options, Stored
 
 EAGLE = Learned("vllm_eagle3", "eagle3", 3)
@@ -125,34 +121,6 @@ def test_an_answer_that_must_not_be_kept_serves_no_later_one(rows):
     assert not world.adaptive._past.bytes
 
 
-def test_of_other_methods_only_answers_are_held():
-    """A prompt may be long, and nobody looks anything up in it."""
-    world = World()
-    world.step({"s/a": [20, 21, 22]}, rows=[])
-    [other] = world.adaptive._others.values()
-    world.step({"s/a": [23]}, rows=[])
-    assert other.text == other.answer == [20, 21, 22, 23]
-
-
-def test_where_nothing_is_kept_other_methods_are_not_followed():
-    world = World(past_bytes=0)
-    for token in range(20, 30):
-        world.step({"s/a": [token]}, rows=[])
-    assert not world.adaptive._others
-
-
-def test_little_is_known_of_a_drafter_whose_head_is_exchanged():
-    world = World(MEDUSA, EAGLE)
-    for drafter in ("medusa", "eagle3"):
-        world.has_seen(drafter, 3)
-    known = {name: one.share(0) for name, one in world.adaptive._controller.drafters.items()}
-    world.adaptive.exchanged("eagle")  # another method's
-    world.adaptive.exchanged("medusa")
-    now = {name: one.share(0) for name, one in world.adaptive._controller.drafters.items()}
-    assert now["medusa"] < known["medusa"]
-    assert now["eagle3"] == known["eagle3"]
-
-
 def test_what_has_ended_is_forgotten():
     world = World(MEDUSA)
     say(world, "s/a", [5, 6])
@@ -176,32 +144,6 @@ def test_of_each_sequences_draft_as_much_is_verified_as_pays():
             verified[row] += tokens
     assert verified[1] < 0.8 * verified[0]
     assert choice.drafted[0] == 3
-
-
-def test_what_one_drafter_shows_of_a_text_others_hear():
-    world = World(EAGLE, MEDUSA, seconds=lambda rows: 1.0 + 0.01 * (rows - 1))
-    controller, token = world.adaptive._controller, iter(range(100, 10**6))
-    world.has_seen("eagle3", 3)
-    expected = []
-    for _ in range(12):
-        choice = world.step({"/a": [next(token) for _ in range(world.drafted.get("/a", 0) + 1)]})
-        world.draft("eagle3", choice.tokens, 0.01, "/a")
-        expected.append(controller._ease["/a"].value if "/a" in controller._ease else 1.0)
-    assert choice.drafter == "eagle3"
-    assert expected[-1] > expected[0]
-
-
-def test_a_step_is_all_that_is_no_learned_draft():
-    """What choosing and other methods' look-ups take, each step has to be worth."""
-    world = World(MEDUSA, seconds=lambda _rows: 0.75)
-    for token in range(300):
-        world.step({"/a": [token]})
-        world.drafted["/a"] = 0
-        world.draft("medusa", 3, 0.5, "/a")
-        world.draft("ngram", 3, 0.25, "/b")
-    [seconds] = world.adaptive.costs.step.of(np.ones(1), 1, 300)
-    assert seconds == pytest.approx(1.0, rel=0.02)
-    assert world.adaptive.costs.drafting("medusa", Draft(3, 1)) == pytest.approx(0.5, rel=0.02)
 
 
 @pytest.mark.parametrize(("unread", "asked"), [(0, "eagle3"), (4000, "medusa")])
@@ -229,12 +171,6 @@ def test_rows_of_other_methods_and_rows_without_room_get_nothing():
     assert world.step({"/a": [5], "/b": [5]}, limit=0).drafter is None
 
 
-def test_options_come_through_a_configuration():
-    for stored in (None, Stored({"folder": "index", "scopes": None}, "a" * 64)):
-        options = Options((EAGLE, MEDUSA), least=0.1, past_bytes=7, stored=stored)
-        assert Options.from_config(json.loads(json.dumps(options.to_config()))) == options
-
-
 def test_who_drafted_each_step_is_told_once_the_request_has_ended():
     world = World(MEDUSA, seconds=lambda rows: 1.0 + 0.1 * (rows - 1))
     token, drafters = iter(range(100, 10**6)), []
@@ -256,25 +192,6 @@ def test_looked_up_tokens_count_as_the_look_ups():
     world.step({"/a": [10]})
     world.step({"/a": [11, 12, 7]})
     assert world.adaptive.authors.take("asked /a") == [*["none"] * 9, "suffix"]
-
-
-def test_of_requests_that_nobody_asks_about_the_first_are_forgotten(monkeypatch):
-    monkeypatch.setattr("workers.vllm_engine.drafting.authors.REMEMBERED", 2)
-    authors = Authors()
-    for request in "abcb":
-        authors.begin(request)
-        authors.wrote(request, "suffix")
-    assert [len(authors.take(request)) for request in "abc"] == [0, 1, 1]
-    authors.wrote("b", "suffix")
-    assert authors.take("b") == [], "nobody will ask any more"
-
-
-def test_a_drafter_that_rests_is_not_chosen():
-    world = World(EAGLE)
-    world.adaptive._failures.rests = lambda name: name == "eagle3"
-    say(world, "/a", [7, 8, 9, 10])
-    for token in range(20, 60):
-        assert world.step({"/a": [token]}).drafter is None
 
 
 def test_after_a_failure_every_request_begins_anew():

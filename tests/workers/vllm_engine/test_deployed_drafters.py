@@ -1,18 +1,15 @@
 """Drafters of public checkpoints that real vLLM engines decode on CPUs, in float32 against plain
 decoding."""
 
-import asyncio
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import get_args
 
 import pytest
 from conftest_bundle import DEMO
-from decoding import Answer, assert_greedy, decode
+from decoding import Answer, assert_greedy, decode_all, vllm_cpu
 from deployed_drafters import dflash, drafting, peagle, with_part
 
-from schemas import EngineConfig, MethodSpec
+from schemas import MethodSpec
 from workers.bundle import Bundle, load_bundle
 from workers.loader import load_engine
 from workers.methods import get_method
@@ -21,15 +18,7 @@ from workers.vllm_engine.speculation import FIELDS
 pytestmark = pytest.mark.vllm
 
 TOKENS = 40
-CONFIG = EngineConfig(
-    device="cpu",
-    dtype="float32",
-    max_batch=16,
-    max_context=512,
-    max_waiting=512,
-    kv_slots=8192,
-    vllm={"enforce_eager": True},
-)
+CONFIG = vllm_cpu(max_batch=16, max_context=512, max_waiting=512, kv_slots=8192)
 
 
 def test_vllm_has_our_drafters_and_the_fields_of_their_settings() -> None:
@@ -46,9 +35,7 @@ def test_vllm_has_our_drafters_and_the_fields_of_their_settings() -> None:
 async def answers(bundle: Bundle, spec: MethodSpec, prompts: list[list[int]]) -> list[Answer]:
     engine = load_engine((spec,), bundle, CONFIG)
     try:
-        return await asyncio.gather(
-            *(decode(engine, spec.name, ids, max_tokens=TOKENS, ignore_eos=True) for ids in prompts)
-        )
+        return await decode_all(engine, [(spec.name, ids) for ids in prompts], TOKENS)
     finally:
         engine.close()
 
@@ -62,14 +49,7 @@ def accepted(found: list[Answer]) -> int:
     ("name", "write", "part"),
     [("vllm_peagle", peagle, "peagle"), ("vllm_dflash", dflash, "dflash")],
 )
-async def test_parallel_drafts_change_no_answer(
-    bundle: Bundle,
-    prompts: list[list[int]],
-    tmp_path: Path,
-    name: str,
-    write: Callable[[Bundle, Path], None],
-    part: str,
-) -> None:
+async def test_parallel_drafts_change_no_answer(bundle, prompts, tmp_path, name, write, part):
     write(bundle, tmp_path / part)
     spec = get_method(name)
     found = await answers(with_part(bundle, tmp_path, part), spec, prompts)
@@ -81,9 +61,7 @@ async def test_parallel_drafts_change_no_answer(
 
 
 @pytest.mark.slow
-async def test_a_draft_model_may_have_another_vocabulary(
-    bundle: Bundle, prompts: list[list[int]], tmp_path: Path
-) -> None:
+async def test_a_draft_model_may_have_another_vocabulary(bundle, prompts, tmp_path):
     """The demo with SmolLM2 as its draft model: tokens that both vocabularies have are drafted."""
     other = load_bundle(DEMO.parent / "smollm2")
     if not other.has("target"):

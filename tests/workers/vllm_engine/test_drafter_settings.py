@@ -3,18 +3,12 @@
 from pathlib import Path
 
 import pytest
-from conftest_bundle import DEMO
 from deployed_drafters import drafting, with_part
 
-from workers.bundle import Bundle, BundleError, load_bundle
+from workers.bundle import Bundle, BundleError
 from workers.methods import get_method
 from workers.vllm_engine import shared, versions
 from workers.vllm_engine.speculation import speculative_config
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return load_bundle(DEMO)
 
 
 def with_folder(bundle: Bundle, folder: Path, part: str) -> Bundle:
@@ -35,9 +29,7 @@ def test_public_drafters_get_their_fields(bundle: Bundle, tmp_path: Path) -> Non
         speculative_config(get_method("vllm_dflash"), bundle)
 
 
-def test_layers_for_multi_token_prediction_may_be_a_part(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_for_multi_token_prediction_may_be_a_part(bundle, tmp_path, monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda: "0.32.0")
     mtp = get_method("vllm_mtp")
     with pytest.raises(ValueError, match="add a part 'mtp' to the bundle, or leave"):
@@ -45,7 +37,6 @@ def test_layers_for_multi_token_prediction_may_be_a_part(
     family = with_folder(bundle, tmp_path, "mtp")
     versions.require([mtp], family)
     found = speculative_config(mtp, family)
-    assert found is not None
     assert found["model"] == str(tmp_path / "mtp")
 
 
@@ -70,9 +61,7 @@ def test_unknown_settings_are_refused_by_name(bundle: Bundle, spec, message: str
         ("mtp", get_method("vllm_mtp"), "setting model"),
     ],
 )
-def test_some_drafters_share_no_engine(
-    bundle: Bundle, tmp_path: Path, part: str, spec, reason: str
-) -> None:
+def test_some_drafters_share_no_engine(bundle, tmp_path, part, spec, reason):
     family = with_folder(bundle, tmp_path, part)
     with pytest.raises(ValueError, match=f"{spec.name} cannot share an engine.*{reason}"):
         shared.speculative_config([spec, get_method("vllm_naive")], family)

@@ -1,20 +1,13 @@
 """What vLLM's engine computes in, and how many tokens a step reads, by the device."""
 
 import pytest
-from conftest_bundle import DEMO
 
 from schemas import EngineConfig
-from workers.bundle import Bundle, load_bundle
+from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.vllm_engine.arguments import CPU_BLOCK, CPU_CHUNK, engine_arguments
 
 CPU = EngineConfig(device="cpu", max_batch=4, kv_slots=1024)
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    pytest.importorskip("transformers")
-    return load_bundle(DEMO)
 
 
 @pytest.fixture(params=[True, False])

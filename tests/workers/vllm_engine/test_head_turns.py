@@ -4,11 +4,10 @@ a real one is in test_exchanged_vllm_heads.py."""
 from pathlib import Path
 
 import pytest
-from conftest_bundle import DEMO
 
 from deployments.head_training.canaries import LEAST_ANSWERS, MOST_ANSWERS
 from deployments.head_training.trainer import CANARY_SHARE
-from workers.bundle import Bundle, BundleError, load_bundle
+from workers.bundle import Bundle, BundleError
 from workers.methods import get_method
 from workers.vllm_engine.heads import TURN_BATCHES, ExchangedHeads, heads_salt
 
@@ -29,11 +28,6 @@ class Loads:
         if folder in self.broken:
             raise RuntimeError("no memory")
         self.done.append((part, folder))
-
-
-@pytest.fixture
-def bundle() -> Bundle:
-    return load_bundle(DEMO)
 
 
 @pytest.fixture

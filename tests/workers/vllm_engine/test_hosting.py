@@ -4,7 +4,6 @@ test_shared_engine.py and test_vllm_adaptive.py."""
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytestmark = pytest.mark.vllm
@@ -81,33 +80,6 @@ def test_a_row_gets_the_drafts_of_whom_was_chosen_for_it(drafters, chosen, monke
     assert asked["eagle3"] == ([0, 2] if chosen == "eagle3" else [0], 4)
     assert asked.get("medusa") == (([2], 3) if chosen == "medusa" else None)
     assert asked["kept up"]
-
-
-def test_what_the_targets_forwards_take_is_known_before_the_first_request(drafters, monkeypatch):
-    """vLLM's dummy run runs the host's too, whose forwards are no part of a step."""
-    hosted, _ = drafters
-    runner, sizes, drafting = hosted._runner, [], []
-    runner.max_num_tokens, runner.max_num_reqs = 16, 4
-    runner.drafter = SimpleNamespace(dummy_run=drafting.append)
-
-    def dummy_run(tokens, force_attention=False, profile_seq_lens=None):
-        assert profile_seq_lens == (64 if force_attention else None)
-        sizes.append(tokens)
-        runner.drafter.dummy_run(tokens)
-        return np.zeros((tokens, 1)), None
-
-    runner._dummy_run, runner._sync_device = dummy_run, lambda: None
-    runner.model = SimpleNamespace(compute_logits=lambda states: sizes.append(len(states)))
-    seen = []
-    monkeypatch.setattr(hosted._adaptive.costs.step, "saw", lambda *step: seen.append(step[:2]))
-    hosted.measure()
-    assert hosted._adaptive.costs.step.forward > 0.0
-    assert sizes[::2] == sizes[1::2], "every row has logits"
-    assert set(sizes) == {1, 2, 3, 4, 6, 8, 12, 16}
-    assert set(map(str, seen)) == {f"({[1] * n}, {64 * n})" for n in (2, 3, 4)}
-    assert drafting == []
-    runner.drafter.dummy_run(5)
-    assert drafting == [5]
 
 
 def broken(*_: Any) -> Any:

@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from conftest_bundle import DEMO
 
 from schemas import MethodSpec
 from schemas.config import DatastoreConfig
-from workers.bundle import Bundle, load_bundle
+from workers.bundle import Bundle
 from workers.drafting.lookup.corpus import write_corpus
 from workers.methods import get_method
 from workers.vllm_engine import shared
@@ -19,11 +18,6 @@ from workers.vllm_engine.drafting.rows import (
     masked,
     rejected_tokens,
 )
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return load_bundle(DEMO)
 
 
 def specs(*names: str) -> list[MethodSpec]:

@@ -1,32 +1,20 @@
 """A real vLLM engine whose methods have no KV of their own: our class is vLLM's proposer."""
 
-import asyncio
-
 import pytest
-from decoding import assert_greedy, decode, reference
+from decoding import assert_greedy, decode, decode_all, reference, vllm_cpu
 
-from schemas import EngineConfig
 from workers.vllm_engine.arguments import CPU_BLOCK
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 METHODS = ("vllm_naive", "vllm_ngram", "vllm_medusa")
 TOKENS = 24
-CONFIG = EngineConfig(
-    device="cpu",
-    dtype="float32",
-    max_batch=8,
-    max_context=256,
-    kv_slots=4096,
-    vllm={"enforce_eager": True},
-)
+CONFIG = vllm_cpu(max_batch=8, max_context=256, kv_slots=4096)
 
 
 async def test_each_method_drafts_and_all_say_the_same(engine, bundle, prompts):
     copied = [*prompts[0], *reference(bundle, prompts[0], TOKENS), *prompts[0]]
-    answers = await asyncio.gather(
-        *(decode(engine, m, copied, max_tokens=TOKENS, ignore_eos=True) for m in METHODS)
-    )
+    answers = await decode_all(engine, [(m, copied) for m in METHODS], TOKENS)
     for answer in answers:
         assert_greedy(bundle, copied, answer.tokens, TOKENS, ignore_eos=True)
     plain, *drafting = (answer.stats for answer in answers)

@@ -60,7 +60,7 @@ class World:
         from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 
         self.proposer = Proposer()
-        self.drafter = AutoregressiveDrafter(self.proposer)  # type: ignore[arg-type]
+        self.drafter = AutoregressiveDrafter(self.proposer)
         self.computed: dict[int, int] = {}
         self.running: set[str] = set()
         self.token = iter(range(100, 10**6))

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from decoding import assert_greedy, decode, until
+from decoding import assert_greedy, decode, reported, until, vllm_cpu
 from random_adapter import save_adapter
 
-from schemas import EngineConfig
-from schemas.prefixes import HASH_BYTES, prefix_hashes
+from schemas.prefixes import prefix_hashes
 from workers.bundle import Bundle
 from workers.engine import Engine, EngineRefusedError
 from workers.loader import load_engine
@@ -47,14 +46,8 @@ def folder(bundle: Bundle, methods: tuple[str, ...], tmp_path_factory: Any) -> P
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(bundle: Bundle, folder: Path, methods: tuple[str, ...]) -> AsyncIterator[Engine]:
     pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    config = EngineConfig(
-        device="cpu",
-        dtype="float32",
-        max_batch=8,
-        max_context=384,
-        kv_slots=4096,
-        lora_adapters={ADAPTER: folder / ADAPTER},
-        vllm={"enforce_eager": True},
+    config = vllm_cpu(
+        max_batch=8, max_context=384, kv_slots=4096, lora_adapters={ADAPTER: folder / ADAPTER}
     )
     loaded = load_engine(methods, bundle, config)
     yield loaded
@@ -107,11 +100,6 @@ async def test_an_adapter_and_the_target_share_no_prefix(engine, prompts, method
             own = set(prefix_hashes(prompt[:256], scope))
             await until(lambda own=own: own <= reported(engine))
             assert adapter is None or not set(prefix_hashes(prompt, "acme")) & reported(engine)
-
-
-def reported(engine: Engine) -> set[bytes]:
-    hashes = engine.load().prefixes
-    return {hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)}
 
 
 async def test_an_adapter_that_cannot_answer_ends_no_engine(engine, prompts, methods, refusal):

@@ -7,9 +7,9 @@ import json
 import psutil
 import pytest
 import torch
-from decoding import assert_greedy, decode, hugging_face, request, until
+from decoding import assert_greedy, decode, hugging_face, request, until, vllm_cpu
 
-from schemas import EngineConfig, Grammar
+from schemas import Grammar
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError
 
@@ -17,16 +17,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
 METHOD = "vllm_eagle3"
 METHODS = (METHOD,)
-CONFIG = EngineConfig(
-    device="cpu",
-    dtype="float32",
-    max_batch=4,
-    max_waiting=2,
-    max_context=512,
-    kv_slots=4096,
-    prefix_cache=False,
-    vllm={"enforce_eager": True},
-)
+CONFIG = vllm_cpu(max_batch=4, max_waiting=2, max_context=512, kv_slots=4096, prefix_cache=False)
 DEADLINE = 60.0
 
 

@@ -1,41 +1,29 @@
 """`vllm_mtp` on the demo's target in the layout of MiMo, whose MTP layer is fitted here: the demo
 has none."""
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from decoding import Answer, assert_greedy, decode, hugging_face
+from decoding import Answer, assert_greedy, decode_all, hugging_face, vllm_cpu
 from safetensors.torch import load_file, save_file
 
-from schemas import EngineConfig
 from workers.bundle import Bundle, load_bundle
 from workers.loader import load_engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 TOKENS = 48
-CONFIG = EngineConfig(
-    device="cpu",
-    dtype="float32",
-    max_batch=16,
-    max_context=512,
-    max_waiting=512,
-    kv_slots=8192,
-    vllm={"enforce_eager": True},
-)
+CONFIG = vllm_cpu(max_batch=16, max_context=512, max_waiting=512, kv_slots=8192)
 LAYER = "model.mtp_layers.0."
 
 
 async def answers(bundle: Bundle, method: str, prompts: list[list[int]]) -> list[Answer]:
     engine = load_engine((method,), bundle, CONFIG)
     try:
-        return await asyncio.gather(
-            *(decode(engine, method, ids, max_tokens=TOKENS, ignore_eos=True) for ids in prompts)
-        )
+        return await decode_all(engine, [(method, ids) for ids in prompts], TOKENS)
     finally:
         engine.close()
 

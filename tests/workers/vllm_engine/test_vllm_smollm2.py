@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from conftest_bundle import DEMO
-from decoding import assert_greedy, decode
+from decoding import assert_greedy, decode, vllm_cpu
 
-from schemas import EngineConfig
 from workers.bundle import Bundle, load_bundle
 from workers.chat_template import encode_chat
 from workers.engine import Engine
@@ -45,13 +44,7 @@ def methods(smollm2: Bundle) -> list[str]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(smollm2: Bundle, methods: list[str]) -> AsyncIterator[Engine]:
     pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-    config = EngineConfig(
-        device="cpu",
-        dtype="float32",
-        max_context=384,
-        kv_slots=8192,
-        vllm={"enforce_eager": True},
-    )
+    config = vllm_cpu(max_context=384, kv_slots=8192)
     loaded = load_engine(methods, smollm2, config)
     yield loaded
     loaded.close()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from schemas import MethodSpec
 from workers.bundle import MANIFEST, Bundle, load_bundle
 from workers.methods import get_method
 from workers.vllm_engine.front_door import serve_command
@@ -65,9 +64,7 @@ TOGETHER = [NGRAM, get_method("vllm_naive")]
         (TOGETHER, "0.32.0"),
     ],
 )
-def test_supported_releases_of_either_build(
-    packages: Path, llama: Bundle, name: str, methods: list[MethodSpec], version: str
-) -> None:
+def test_supported_releases_of_either_build(packages, llama, name, methods, version):
     install(packages, name, version)
     assert installed() == version
     require(methods, llama)
@@ -88,9 +85,7 @@ def test_supported_releases_of_either_build(
         ([SUFFIX], "0.32.0", r"vllm_suffix needs arctic-inference.*==0\.1\.1"),
     ],
 )
-def test_other_releases_are_refused_with_the_range(
-    packages: Path, llama: Bundle, methods: list[MethodSpec], version: str, said: str
-) -> None:
+def test_other_releases_are_refused_with_the_range(packages, llama, methods, version, said):
     install(packages, "vllm", version)
     with pytest.raises(ValueError, match=said):
         require(methods, llama)
@@ -113,9 +108,7 @@ def test_the_front_door_names_the_release_alone(packages: Path) -> None:
         {"model_type": "mimo_v2_flash"},
     ],
 )
-def test_mtp_with_a_target_that_has_it(
-    packages: Path, tmp_path: Path, config: dict[str, object]
-) -> None:
+def test_mtp_with_a_target_that_has_it(packages, tmp_path, config):
     install(packages, "vllm", "0.32.0")
     require([MTP], bundle_of(tmp_path, config))
 
@@ -128,9 +121,7 @@ def test_mtp_with_a_target_that_has_it(
         {"model_type": "qwen3_5", "text_config": {"mtp_num_hidden_layers": None}},
     ],
 )
-def test_mtp_with_a_target_that_has_none(
-    packages: Path, tmp_path: Path, config: dict[str, object]
-) -> None:
+def test_mtp_with_a_target_that_has_none(packages, tmp_path, config):
     install(packages, "vllm", "0.32.0")
     with pytest.raises(ValueError, match=r"vllm_mtp needs a target.*config\.json has no num_next"):
         require([MTP], bundle_of(tmp_path, config))

@@ -24,9 +24,7 @@ def spoken(draw: st.DrawFn) -> tuple[DraftLogits, Tensor]:
 
 @settings(deadline=None)
 @given(spoken(), st.data())
-def test_as_over_the_whole_vocabulary(
-    both: tuple[DraftLogits, Tensor], data: st.DataObject
-) -> None:
+def test_as_over_the_whole_vocabulary(both, data):
     few, whole = both
     all_of_them = DraftLogits.of_all(whole)
     assert torch.equal(few.whole(), whole)

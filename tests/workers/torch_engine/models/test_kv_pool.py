@@ -113,9 +113,7 @@ def test_rows_keep_what_they_hold(script: list[tuple[str, int, int]], anchored: 
     st.lists(st.tuples(st.integers(0, 5), st.sets(st.integers(0, 5))), min_size=1, max_size=6),
     st.integers(0, 1),
 )
-def test_commits_keep_the_chosen_slots_in_order(
-    steps: list[tuple[int, set[int]]], which: int
-) -> None:
+def test_commits_keep_the_chosen_slots_in_order(steps, which):
     """Trees are written behind what is committed; of each only some nodes stay."""
     pool = KvPool(
         KvShape(2, 2, 3),

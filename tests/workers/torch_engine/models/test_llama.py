@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -124,9 +123,7 @@ def test_every_tree_path_reads_like_a_chain(byte_bundle: Bundle, data: st.DataOb
         ({"num_hidden_layers": 4}, "lack model.layers.3."),
     ],
 )
-def test_models_it_cannot_compute_are_refused(
-    byte_bundle: Bundle, tmp_path: Path, change: dict, said: str
-) -> None:
+def test_models_it_cannot_compute_are_refused(byte_bundle, tmp_path, change, said):
     folder = tmp_path / "target"
     shutil.copytree(byte_bundle.part("target"), folder)
     config = json.loads((folder / "config.json").read_text())

@@ -39,9 +39,7 @@ def test_a_conversation_is_not_read_again(make_rig, byte_bundle: Bundle, method:
         before = len(prompt) + TOKENS
 
 
-def test_of_two_heads_the_one_that_has_read_more_goes_back(
-    make_rig, byte_bundle: Bundle, cost
-) -> None:
+def test_of_two_heads_the_one_that_has_read_more_goes_back(make_rig, byte_bundle, cost):
     """The target reads again from where the other one ends, and its states are those of there. Of
     seventeen tokens, which are kept, one that never drafted has read nothing."""
     cost(np.ones_like)
@@ -57,9 +55,7 @@ def test_of_two_heads_the_one_that_has_read_more_goes_back(
         prompt = [*prompt, *answer.tokens, *words(40, 1)]
 
 
-def test_what_another_method_has_read_is_read_again_for_eagle(
-    make_rig, byte_bundle: Bundle
-) -> None:
+def test_what_another_method_has_read_is_read_again_for_eagle(make_rig, byte_bundle):
     rig: Rig = make_rig(byte_bundle, ["naive", "eagle3"])
     prompt = words(60, 5)
     rig.finish(rig.submit("naive", prompt, max_tokens=TOKENS))
@@ -80,16 +76,6 @@ def test_rows_that_are_forgotten_are_free_again(make_rig, byte_bundle: Bundle) -
         kept = len(drafter._rows._kept)
         assert drafter.pool.free_rows == rig.pool.rows - kept
         assert 0 < kept <= rig.scheduler.prefixes.kept_rows
-
-
-def test_a_kept_row_that_is_used_again(make_rig, byte_bundle: Bundle) -> None:
-    """Where it is the only one, its own contents stay."""
-    rig: Rig = make_rig(byte_bundle, ["eagle3"], max_batch=1, kv_slots=512, max_context=512)
-    assert rig.pool.rows == 1
-    for prompt, answer in turns(rig, "eagle3"):
-        assert_greedy(byte_bundle, prompt, answer.tokens, TOKENS)
-        last = answer
-    assert last.stats.cached_prompt_tokens > 0
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -15,7 +15,7 @@ from zoo import OURS, VOCAB, random_model
 from zoo import save_bundle as save
 
 from workers.bundle import Bundle
-from workers.torch_engine.models.bucket import WIDTHS, bucket_of
+from workers.torch_engine.models.bucket import WIDTHS
 from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import FINAL, Llama
@@ -171,20 +171,3 @@ def test_what_no_bucket_takes_is_laid_out_exactly(twins: Twins) -> None:
     assert isinstance(static.lay_out([Span(lease, [1] * len(forks), forks)], pool), Layout)
     with pytest.raises(ValueError, match="do not fit into a row"):
         static.lay_out([Span(lease, [1] * (pool.capacity + 1))], pool)
-
-
-def test_steps_that_grow_alike_share_a_bucket(twins: Twins) -> None:
-    pool = twins[1].make_pool(16, 500)
-    leases = [pool.acquire() for _ in range(16)]
-
-    def bucket(rows: list[int], length: int, width: int) -> object:
-        for row in rows:
-            leases[row].length = length
-        return bucket_of([Span(leases[row], [1] * width) for row in rows], pool)
-
-    assert bucket([*range(9)], 200, 5) == bucket([*range(11)], 240, 5) != bucket([0], 200, 5)
-    assert bucket([*range(12)], 200, 5) != bucket([*range(12)], 300, 5)
-    whole = bucket_of([Span(lease, [1]) for lease in leases], pool)
-    assert whole is not None
-    assert whole.even
-    assert (whole.sequences, whole.rows, whole.places) == (16, 16, 16)

@@ -8,7 +8,6 @@ import torch
 from static_twins import in_static_shapes
 
 from workers.bundle import Bundle
-from workers.torch_engine.models import static_steps
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import FINAL, Llama
@@ -24,35 +23,6 @@ def test_only_gpus_compute_in_static_shapes() -> None:
         assert steps_on(CPU) is not None
 
 
-def test_inputs_are_copied_into_the_same_memory() -> None:
-    steps, seen = StaticSteps(CPU), list[torch.Tensor]()
-
-    def compute(given: torch.Tensor) -> torch.Tensor:
-        seen.append(given)
-        return 2 * given
-
-    assert steps.run("key", [(torch.tensor([1, 2]), 3)], compute).tolist() == [2, 4, 0]
-    assert steps.run("key", [(torch.tensor([5]), 3)], compute).tolist() == [10, 4, 0]
-    assert steps.run("other", [(torch.tensor([5]), 1)], compute).tolist() == [10]
-    assert seen[0] is seen[1]
-    assert steps.captured == 0
-
-
-def test_the_shape_that_was_not_asked_for_the_longest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(static_steps, "MOST", 2)
-    steps = StaticSteps(CPU)
-
-    def memory(key: str) -> int:
-        return steps.run(key, [(torch.ones(1), 1)], lambda given: given).data_ptr()
-
-    first, second = memory("first"), memory("second")
-    assert memory("first") == first
-    memory("third")
-    assert set(steps._shapes) == {"first", "third"}
-    assert memory("first") == first
-    assert second
-
-
 def test_what_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:
     """As on a GPU, on a device of which no stream can be had: each shape is tried once, and after
     several that failed in a row no other is."""
@@ -63,28 +33,8 @@ def test_what_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFixture) 
             for value in range(2 * RECURRING):
                 said = steps.run(key, [(torch.tensor([value]), 1)], lambda given: given + 1)
                 assert said.tolist() == [value + 1]
-    failed = ["a CUDA graph could not be captured"] * GIVE_UP
-    last = f"no more CUDA graphs: {GIVE_UP} in a row could not be captured"
-    assert [record.message for record in caplog.records] == [*failed, last]
+    assert len(caplog.records) == GIVE_UP + 1
     assert steps.captured == 0
-
-
-def test_one_capture_that_fails_does_not_keep_others_from_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    steps, tried = StaticSteps(CPU), list[int]()
-    steps._graphs = True
-
-    def capture(*_: object) -> None:
-        tried.append(len(tried))
-        if len(tried) % GIVE_UP:
-            raise RuntimeError("no memory on purpose")
-
-    monkeypatch.setattr(steps, "_capture", capture)
-    for key in range(3 * GIVE_UP):
-        for _ in range(2 * RECURRING):
-            steps.run(key, [(torch.ones(1), 1)], lambda given: given)
-    assert len(tried) == 3 * GIVE_UP
 
 
 def pool_of(model: Llama) -> tuple[KvPool, list[Lease]]:
@@ -113,7 +63,6 @@ def steps_of(model: Llama, pool: KvPool, leases: list[Lease]) -> list[torch.Tens
 def test_replayed_graphs_say_what_eager_steps_say(byte_bundle: Bundle, dtype: torch.dtype) -> None:
     folder, device = Path(byte_bundle.part("target")), torch.device("cuda")
     graphs, eager = (Llama.load(folder, dtype, device) for _ in range(2))
-    assert eager._block.steps is not None
     eager._block.steps._graphs = False
     held = [(model, *pool_of(model)) for model in (graphs, eager)]
     for _ in range(RECURRING + 1):

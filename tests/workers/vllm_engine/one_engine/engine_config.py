@@ -1,10 +1,8 @@
 """Settings of the engine that the tests of this folder share."""
 
-from schemas import EngineConfig
+from decoding import vllm_cpu
 
-CONFIG = EngineConfig(
-    device="cpu",
-    dtype="float32",
+CONFIG = vllm_cpu(
     max_batch=16,
     max_waiting=64,
     max_context=384,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from decoding import Answer, decode, request, until
+from decoding import Answer, decode, decode_all, request, until
 from safetensors.torch import load_file, save_file
 from stored_heads import TARGET, origin, store
 
@@ -44,9 +44,7 @@ Job = tuple[str, list[int]]
 
 
 async def answers(engine, jobs: Sequence[Job]) -> list[Answer]:
-    return await asyncio.gather(
-        *(decode(engine, m, ids, max_tokens=TOKENS, ignore_eos=True) for m, ids in jobs)
-    )
+    return await decode_all(engine, jobs, TOKENS)
 
 
 async def interrupted(engine, jobs: Sequence[Job], heads) -> list[Answer]:

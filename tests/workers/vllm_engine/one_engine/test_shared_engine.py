@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from decoding import Answer, assert_greedy, decode, until
+from decoding import Answer, assert_greedy, decode, decode_all, reported, until
 from engine_config import CONFIG
 
-from schemas.prefixes import HASH_BYTES, prefix_hashes
-from workers.engine import Engine
+from schemas.prefixes import prefix_hashes
 from workers.methods import get_method
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
@@ -19,13 +18,8 @@ METHODS = (PLAIN, "vllm_ngram", "vllm_suffix", "vllm_medusa", *WITH_KV)
 TOKENS = 24
 
 
-async def answers(
-    engine: Engine, jobs: Sequence[tuple[str, list[int]]], tokens: int = TOKENS
-) -> list[Answer]:
-    """What each method says to its prompt, all at once."""
-    return await asyncio.gather(
-        *(decode(engine, m, ids, max_tokens=tokens, ignore_eos=True) for m, ids in jobs)
-    )
+async def answers(engine, jobs: Sequence[tuple[str, list[int]]]) -> list[Answer]:
+    return await decode_all(engine, jobs, TOKENS)
 
 
 def drafted(answers: Sequence[Answer]) -> int:
@@ -73,11 +67,6 @@ async def test_a_drafters_kv_is_not_taken_from_another_methods_prompt(engine, pr
         assert plain.tokens == cold.tokens == warm.tokens
         assert cold.stats.cached_prompt_tokens == 0 < warm.stats.cached_prompt_tokens
         assert accepted([cold]) == pytest.approx(accepted([warm]), abs=1)
-
-
-def reported(engine: Engine) -> set[bytes]:
-    hashes = engine.load().prefixes
-    return {hashes[i : i + HASH_BYTES] for i in range(0, len(hashes), HASH_BYTES)}
 
 
 async def test_a_cached_prompt_is_reported_under_its_scope(engine, prompts):

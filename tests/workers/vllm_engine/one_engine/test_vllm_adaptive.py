@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest_bundle import byte_tokenizer
-from decoding import assert_greedy, decode
+from decoding import assert_greedy, decode, decode_all
 
 from schemas import DecodeRequest, SamplingParams
 
@@ -21,9 +21,7 @@ async def test_every_answer_is_the_plain_one_alone_and_among_others(engine, bund
         [("vllm_adaptive", ids) for ids in prompts],
         [(method, ids) for ids in prompts[:4] for method in METHODS],
     ):
-        answers = await asyncio.gather(
-            *(decode(engine, m, ids, max_tokens=TOKENS, ignore_eos=True) for m, ids in jobs)
-        )
+        answers = await decode_all(engine, jobs, TOKENS)
         for (_, ids), one in zip(jobs, answers, strict=True):
             assert_greedy(bundle, ids, one.tokens, TOKENS, ignore_eos=True)
 
@@ -33,9 +31,7 @@ async def test_statistics_say_who_drafted(engine, prompts, monkeypatch):
     # A busy machine's step may be longer than an answer waits for them.
     monkeypatch.setattr("workers.vllm_engine.engine.AUTHORS_SECONDS", 60.0)
     jobs = [("vllm_adaptive", ids) for ids in prompts] + [("vllm_ngram", prompts[0])]
-    answers = await asyncio.gather(
-        *(decode(engine, m, ids, max_tokens=2 * TOKENS, ignore_eos=True) for m, ids in jobs)
-    )
+    answers = await decode_all(engine, jobs, 2 * TOKENS)
     assert answers.pop().stats.by_drafter == {}
     for one in answers:
         counted = one.stats.by_drafter
@@ -59,20 +55,6 @@ def an_answer(**sampling):
         sampling=SamplingParams(max_tokens=TOKENS, **sampling),
     )
     return Answer(asked, byte_tokenizer().backend_tokenizer, (), EngineLoad())
-
-
-@pytest.mark.parametrize("ahead", [[], ["vllm_medusa", "none"]])
-async def test_each_steps_tokens_are_its_own_drafters(ahead):
-    """Five decode steps, three of which verified drafts; the engine may have been ahead."""
-    answer = an_answer()
-    answer._steps, answer._by_step, answer._accepted = 6, [(3, 2), (1, 0), (4, 4)], 6
-    authors = ["none", "vllm_eagle3", "suffix", "none", "suffix", *ahead]
-    last = answer.by_drafter(answer.failed("the end"), authors)
-    counted = {
-        name: (of.steps, of.drafted_tokens, of.accepted_tokens)
-        for name, of in last.stats.by_drafter.items()
-    }
-    assert counted == {"none": (2, 0, 0), "vllm_eagle3": (1, 3, 2), "suffix": (2, 5, 4)}
 
 
 @pytest.mark.parametrize("told", ["late", "never"])
@@ -154,10 +136,7 @@ async def test_a_sampled_answer_accepts_drafts_as_often_as_its_target_does(engin
     """At a temperature that is nearly 0 a draw is the best token nearly always."""
     by_temperature = {}
     for temperature in (0.0, 0.01):
-        jobs = [
-            decode(engine, method, ids, max_tokens=TOKENS, ignore_eos=True, temperature=temperature)
-            for ids in prompts
-        ]
-        answers = await asyncio.gather(*jobs)
+        jobs = [(method, ids) for ids in prompts]
+        answers = await decode_all(engine, jobs, TOKENS, temperature=temperature)
         by_temperature[temperature] = sum(one.stats.accepted_tokens for one in answers)
     assert by_temperature[0.01] == pytest.approx(by_temperature[0.0], rel=0.1)
