@@ -13,11 +13,10 @@ from ray import serve
 from deployments import transport
 from deployments.artifacts import portfolios, read_template, served_table
 from deployments.configuration import ConfigError, check_clusters, resolved, validated
-from deployments.drafters.trainer import trained_parts
 from deployments.errors import RETRY_AFTER_SECONDS
-from deployments.guard.isolation import check_isolation
-from deployments.guard.key_file import read_keys
+from deployments.guard.key_file import check_isolation, read_keys
 from deployments.guard.slots import QUEUED_REQUESTS
+from deployments.head_training.trainer import trained_parts
 from deployments.ingress import Ingress
 from deployments.replica.method import MethodReplica
 from deployments.replica.placement import (

@@ -125,3 +125,9 @@ def request_fault(message: str) -> ApiError:
 def broken_off(method: str) -> ApiError:
     """Return the error for an answer that was sent in part and cannot be finished."""
     return ApiError(500, f"{method} failed in the middle of the answer", code="answer_broken_off")
+
+
+def missed(started: bool) -> ApiError:
+    """Return the error for a missed deadline; `started`: part of the answer was sent."""
+    where = "in the middle of the answer" if started else "before the answer began"
+    return ApiError(504, f"the deadline passed {where}", code="deadline_exceeded")

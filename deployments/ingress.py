@@ -26,10 +26,10 @@ from deployments.configuration import (
     validated,
 )
 from deployments.declared import LOOK_SECONDS, Declaration
-from deployments.drafters.actor import drafters_actor
-from deployments.drafters.line import SampleLine
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import QUEUED_REQUESTS, Slots
+from deployments.head_training.actor import head_training_actor
+from deployments.head_training.line import SampleLine
 from deployments.learning.actor import feedback_actor
 from deployments.learning.link import FLUSH_SECONDS, FeedbackLink
 from deployments.loads.board import REPORT_SECONDS, load_board
@@ -87,7 +87,7 @@ class Ingress:
             metrics=metrics,
         )
         training = config.feedback.drafter_training
-        self._samples = SampleLine(connect(drafters_actor), metrics) if training else None
+        self._samples = SampleLine(connect(head_training_actor)) if training else None
         self._answerer = answerer = Answerer(
             Served(
                 {method: method_stream(handle) for method, handle in handles.items()},

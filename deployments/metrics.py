@@ -74,9 +74,6 @@ class Metrics:
         self.observations_waiting = _gauge(
             "observations_waiting", "not yet acknowledged by the store"
         )
-        self.samples = _counter(
-            "samples", "answers for drafters by what became of them", ("outcome",)
-        )
         self.learning = _gauge("learning", "1 while answers are learned from and stored, else 0")
 
     def decided(self, decision: Decision, seconds: float, degraded: tuple[str, ...]) -> None:
@@ -165,15 +162,12 @@ class DriftMetrics:
 
 
 class DrafterMetrics:
-    """Hold the metrics of what drafters are trained on, and of their training."""
+    """Hold the metrics of the training of heads."""
 
     def __init__(self) -> None:
         self.tuning_rounds = _counter(
             "tuning_rounds", "tunings of a head by how they ended", ("part", "outcome")
         )
-        self.tuned_tokens = _counter("tuned_tokens", "answer tokens trained on", ("part",))
-        self.samples_kept = _gauge("samples_kept", "answers that drafters may be trained on")
-        self.sample_tokens_kept = _gauge("sample_tokens_kept", "their tokens, prompts included")
 
 
 class ReplicaMetrics:

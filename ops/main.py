@@ -15,7 +15,6 @@ from ops.operate import config, datastore, drafters, grafana, keys, routing, vll
 from ops.operate.chat import chat
 from ops.operate.generate import generate
 from ops.operate.methods import methods
-from ops.operate.samples import samples
 from ops.operate.serve import serve
 from ops.report import report
 from ops.simulate.command import simulate
@@ -49,17 +48,16 @@ GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
         },
     ),
     "drafters": (
-        "Inspect, promote and roll back the heads that a service trains, train one now, and "
+        "List, promote and roll back the heads that a service trains, train one now, and "
         "erase answers.",
         {
             "list": drafters.listing,
-            "show": drafters.show,
             "promote": drafters.promote,
             "rollback": drafters.rollback,
             "train": drafters.train,
             "pause": drafters.pause,
             "resume": drafters.resume,
-            "samples": samples,
+            "samples": drafters.samples,
         },
     ),
     "datastore": ("Index own texts for look-ups.", {"build": datastore.build}),

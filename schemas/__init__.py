@@ -19,7 +19,14 @@ from schemas.decode import (
     TokenLogprobs,
 )
 from schemas.drift import DriftReport
-from schemas.head_version import Canary, HeadOrigin, HeadsInForce, HeadVersion, SampleSpan
+from schemas.head_version import (
+    Canary,
+    HeadOrigin,
+    HeadsInForce,
+    HeadVersion,
+    PastRounds,
+    SampleSpan,
+)
 from schemas.http import GuardConfig, HttpConfig
 from schemas.load import HeadCounts, LoadReport
 from schemas.method import MethodSpec
@@ -69,6 +76,7 @@ __all__ = [
     "MethodSpec",
     "Objective",
     "Observation",
+    "PastRounds",
     "Reason",
     "RouterConfig",
     "RoutingTable",

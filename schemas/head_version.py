@@ -40,6 +40,13 @@ class Canary(Schema):
     share: float = Field(gt=0.0, lt=1.0)
 
 
+class PastRounds(Schema):
+    """The outcome of a part's rounds of training."""
+
+    seen: float = Field(default=0.0, description="time of the newest sample of the last round")
+    in_vain: int = Field(default=0, ge=0, description="rounds in a row without a better head")
+
+
 class HeadsInForce(Schema):
     """Which versions serve. A part without a number serves the bundle's own head,
     if it has one."""
@@ -51,6 +58,8 @@ class HeadsInForce(Schema):
     training: HeadPart | None = Field(
         default=None, description="part that is trained, or will be as soon as possible"
     )
+
+    rounds: dict[HeadPart, PastRounds] = Field(default={})
 
     def number(self, part: HeadPart) -> int:
         """Return the version of a part that is in force; 0 is the bundle's own head."""

@@ -34,9 +34,7 @@ class TuningJob(Schema):
         default=False, description="whether the parent has learned from little, or there is none"
     )
     tokens: int = Field(ge=1, description="answer tokens to train on, repeats included")
-    threads: int = Field(default=1, ge=1)
     device: Literal["cpu", "cuda"] = "cpu"
-    seed: int = 0
 
     @property
     def samples(self) -> Path:

@@ -88,15 +88,18 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "actors": set(),
         "loads": {"actors", "logs"},
         "learning": {"errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"},
-        "drafters": {
+        "head_training": {
             *("errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"),
             "learning",
         },
-        "request": {"errors", "metrics", "traces", "artifacts"},
-        "api": {"errors", "metrics", "artifacts", "configuration", "request", "guard"},
+        "request": {"errors", "metrics", "traces", "artifacts", "learning"},
+        "api": {
+            *("errors", "metrics", "artifacts", "configuration"),
+            *("learning", "request", "guard"),
+        },
         "replica": {
             *("errors", "metrics", "traces", "artifacts", "request"),
-            *("logs", "actors", "loads", "learning", "drafters", "configuration", "rollout"),
+            *("logs", "actors", "loads", "learning", "head_training", "configuration", "rollout"),
         },
     },
     "ops": {

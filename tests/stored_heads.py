@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from deployments.drafters.versions import VersionStore
+from deployments.head_training.versions import VersionStore
 from schemas import DecodeStats, FeedbackConfig, HeadOrigin, HeadPart, SampleSpan, Verdict
 
 TARGET = "0123456789ab"

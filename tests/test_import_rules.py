@@ -64,10 +64,14 @@ def write(root: Path, sources: dict[str, str]) -> None:
         ("training/a.py", "import deployments", "deployments"),
         (
             "deployments/api/a.py",
-            "from deployments.learning import link",
-            "deployments.learning.link",
+            "from deployments.head_training import line",
+            "deployments.head_training.line",
         ),
-        ("deployments/api/a.py", "from ..learning import link", "deployments.learning.link"),
+        (
+            "deployments/api/a.py",
+            "from ..head_training import line",
+            "deployments.head_training.line",
+        ),
         ("deployments/request/a.py", "import deployments.api.bodies", "deployments.api.bodies"),
         ("deployments/errors.py", "from deployments import metrics", "deployments.metrics"),
         ("deployments/learning/a.py", "from deployments.app import build", "deployments.app.build"),

@@ -138,7 +138,7 @@ class _Rendered:
         self._control = _control_tokens(tokenizer)
         messages = [{**message, "content": str(message["content"])} for message in messages]
         contents = list(_texts([messages, list(variables.values())]))
-        said = {found for content in contents for found in self._control.said(content)}
+        said = {found for content in contents for found in self._control.names.findall(content)}
         taken = set("".join(contents)) if said else set()
         free = (char for char in map(chr, _PRIVATE) if char not in taken)
         self._hidden = dict(zip(sorted(said), free, strict=False))
@@ -168,7 +168,7 @@ class _Rendered:
         return ids
 
     def _hide(self, text: str) -> str:
-        return self._control.replaced(text, self._hidden)
+        return self._control.names.sub(lambda found: self._hidden[found[0]], text)
 
     def _show_if_read(self, name: str) -> None:
         """Show the template a name in the assistant's messages if the template looks for it, for
@@ -235,34 +235,14 @@ class _ControlTokens(NamedTuple):
     """The control tokens of one tokenizer.
 
     ids: by name. names: finds one, the longest first. written: the same where a template writes
-    it, with the spaces that the tokenizer takes off with it. beginnings: all that a name begins
-    with. plain: the tokenizer as it reads text, with no control tokens.
+    it, with the spaces that the tokenizer takes off with it. plain: the tokenizer as it reads text,
+    with no control tokens.
     """
 
     ids: Mapping[str, int]
     names: re.Pattern[str]
     written: re.Pattern[str]
-    beginnings: frozenset[str]
     plain: Tokenizer
-
-    def said(self, content: str) -> list[str]:
-        """Return the names in a message, and its end where the text that follows could make a name
-        of it."""
-        return [*self.names.findall(content), *self._unfinished(self.names.split(content)[-1])]
-
-    def replaced(self, content: str, hidden: Mapping[str, str]) -> str:
-        """Return the message with all that is `said` replaced."""
-        content = self.names.sub(lambda found: hidden[found[0]], content)
-        for end in self._unfinished(content):
-            content = hidden[end].join(content.rsplit(end, 1))
-        return content
-
-    def _unfinished(self, content: str) -> list[str]:
-        """Return the longest end, without spaces, that a name begins with, if there is one."""
-        content = content.rstrip()
-        longest = max(map(len, self.beginnings), default=0)
-        ends = (content[at:] for at in range(max(0, len(content) - longest), len(content)))
-        return [end for end in ends if end in self.beginnings][:1]
 
 
 @lru_cache(maxsize=8)
@@ -289,7 +269,6 @@ def _control_tokens(tokenizer: ChatTokenizer) -> _ControlTokens:
         {name.strip(): added[name][0] for name in longest_first},
         re.compile("|".join(map(re.escape, longest_first)) or r"(?!)"),
         re.compile("|".join(written) or r"(?!)"),
-        frozenset(name[:end] for name in longest_first for end in range(1, len(name))),
         plain,
     )
 

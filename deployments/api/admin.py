@@ -1,7 +1,6 @@
 """Endpoints of an admin's key: learned states to return to, and the configuration in force."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -9,17 +8,8 @@ from fastapi.responses import JSONResponse, Response
 from deployments.api.input import parse
 from deployments.api.openapi import describe
 from deployments.api.request_bodies import RollbackRequest
-from schemas import AppConfig, Snapshot
-
-
-class LearnedStates(Protocol):
-    """Give the feedback actor's states; each call raises ApiError if it cannot be done."""
-
-    def history(self) -> Awaitable[list[Snapshot]]: ...
-
-    def roll_back(self, number: int | None) -> Awaitable[Snapshot]: ...
-
-    def reset(self) -> Awaitable[None]: ...
+from deployments.learning.link import FeedbackLink
+from schemas import AppConfig
 
 
 class AdminApi:
@@ -27,11 +17,11 @@ class AdminApi:
 
     def __init__(
         self,
-        states: LearnedStates,
+        link: FeedbackLink,
         config: Callable[[], AppConfig],
         body: Callable[[Request], Awaitable[bytes]],
     ) -> None:
-        self._states, self._config, self._body = states, config, body
+        self._link, self._config, self._body = link, config, body
 
     def add_to(self, app: FastAPI) -> None:
         """Add the endpoints."""
@@ -51,13 +41,13 @@ class AdminApi:
         return JSONResponse(self._config().model_dump(mode="json"))
 
     async def history(self) -> Response:
-        snapshots = await self._states.history()
+        snapshots = await self._link.history()
         return JSONResponse({"snapshots": [one.model_dump() for one in snapshots]})
 
     async def rollback(self, request: Request) -> Response:
         asked = parse(RollbackRequest, await self._body(request) or b"{}")
-        return JSONResponse((await self._states.roll_back(asked.snapshot)).model_dump())
+        return JSONResponse((await self._link.roll_back(asked.snapshot)).model_dump())
 
     async def reset(self) -> Response:
-        await self._states.reset()
+        await self._link.reset()
         return await self.history()

@@ -1,6 +1,6 @@
 """From the prompts of a request to its answers: its caller's limits, its deadline, its headers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,30 +9,31 @@ from fastapi import Request
 from deployments.api.generation import GenerationRequest
 from deployments.errors import ApiError
 from deployments.guard.caller import Caller
+from deployments.learning.link import FeedbackLink
 from deployments.request.answer import Answerer
-from deployments.request.answered import Answer
-from deployments.request.deadline import HEADER as DEADLINE_HEADER
-from deployments.request.deadline import deadline_seconds
-from deployments.request.gathering import all_or_none
-from deployments.request.objectives import slo_of
+from deployments.request.answered import Answer, all_or_none
+from deployments.request.objectives import deadline_of, slo_of
 from deployments.request.prompt import Prompt
-from deployments.request.routing_state import RoutingState
-from deployments.request.shedding import lower, shed
-from schemas import AppConfig
+from schemas import AppConfig, LoadReport
+from schemas.keys import Priority
 
 NO_LEARNING = "x-specadapt-no-learning"
 """A header that keeps a request's prompt, its vector and its answer out of learning and out of past
 answers, whatever its value."""
+
+SHARES: Mapping[Priority, float] = {"low": 0.25, "normal": 0.75, "high": 1.0}
+"""Per priority, the share of all waiting places that may be full before requests are refused. At 1
+only the replicas refuse."""
 
 
 class Answering:
     """Answer prompts within what the caller and the request's headers allow."""
 
     def __init__(
-        self, answerer: Answerer, state: RoutingState, config: Callable[[], AppConfig]
+        self, answerer: Answerer, link: FeedbackLink, config: Callable[[], AppConfig]
     ) -> None:
         self._answerer = answerer
-        self._state = state
+        self._link = link
         self._config = config
 
     async def answers(
@@ -41,10 +42,12 @@ class Answering:
         """Return each prompt's answers, which have their first chunks. Raises ApiError as
         `Answerer.answers`, and 429 where the caller's limits do not allow them."""
         caller, config = caller_of(request), self._config()
-        priority = lower(caller.priority, asked.most_urgent)
-        shed(priority, self._state.loads, config.engine.max_waiting)
-        asked_for = deadline_seconds(request.headers.get(DEADLINE_HEADER))
-        allowed = min(filter(None, (asked_for, config.http.max_answer_seconds)), default=None)
+        priority = min(caller.priority, asked.most_urgent, key=SHARES.__getitem__)
+        shed(priority, self._link.loads, config.engine.max_waiting)
+        allowed = min(
+            filter(None, (deadline_of(request.headers), config.http.max_answer_seconds)),
+            default=None,
+        )
         learns = NO_LEARNING not in request.headers
         teaches, kept = learns and caller.teaches is not False, learns and asked.store is not False
         of_caller = partial(
@@ -77,15 +80,29 @@ def caller_of(request: Request) -> Caller:
     return caller or Caller()
 
 
+def shed(priority: Priority, loads: Sequence[LoadReport], max_waiting: int) -> None:
+    """Raise ApiError 503 if a request of this priority has to make room: low priorities are refused
+    before the waiting lines are full."""
+    places = max_waiting * sum(load.healthy for load in loads)
+    waiting = sum(load.waiting for load in loads if load.healthy)
+    if waiting and waiting >= SHARES[priority] * places and SHARES[priority] < 1.0:
+        raise ApiError(
+            503,
+            f"{waiting} requests wait; priority {priority} is refused first: try again later",
+            code="shed",
+        )
+
+
 def told_of(answer: Answer) -> dict[str, str | int]:
     """Return who answers and why."""
-    degraded = {"degraded": ", ".join(answer.degraded)} if answer.degraded else {}
-    return {
+    told: dict[str, str | int] = {
         "method": answer.method,
         "cluster": answer.decision.cluster,
         "reason": answer.reason,
-        **degraded,
     }
+    if answer.routed.degraded:
+        told["degraded"] = ", ".join(answer.routed.degraded)
+    return told
 
 
 def headers_of(answer: Answer) -> dict[str, str]:

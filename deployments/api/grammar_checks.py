@@ -14,7 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from deployments.api.reading.fair_threads import FairThreads
+from deployments.api.fair_threads import FairThreads
 from deployments.errors import unavailable
 from deployments.guard.caller import Caller
 from schemas import Grammar

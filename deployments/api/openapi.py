@@ -9,15 +9,14 @@ from starlette.routing import BaseRoute
 
 from deployments.api.answering import NO_LEARNING
 from deployments.api.input import Input
-from deployments.request.deadline import HEADER as DEADLINE_HEADER
-from deployments.request.objectives import FIRST, LONGEST_MS, TOKEN
+from deployments.request.objectives import DEADLINE, FIRST, LONGEST_MS, TOKEN
 
 Schema = dict[str, Any]
 REFERENCE = "#/components/schemas/{model}"
 _OBJECTIVE = {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_MS}
 OBJECTIVES = {FIRST: _OBJECTIVE, TOKEN: _OBJECTIVE}
 ANSWERED = {
-    DEADLINE_HEADER: {"type": "integer", "minimum": 1, "maximum": 86_400_000},
+    DEADLINE: {"type": "integer", "minimum": 1, "maximum": 86_400_000},
     NO_LEARNING: {"type": "string"},
     **OBJECTIVES,
 }

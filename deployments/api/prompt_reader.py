@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from deployments.api.generation import GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 from deployments.api.messages import Plain, called_bytes, joined, plain_messages
-from deployments.api.reading.token_limit import TokenLimit, check_beginning
-from deployments.api.reading.tokenizers import SHORT_BYTES, Tokenizers
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.api.tokenizers import SHORT_BYTES, Tokenizers, TokenLimit, check_beginning
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from deployments.api.tools.family import ToolFamily, identity
 from deployments.artifacts import context_length
 from deployments.errors import ApiError, invalid
 from deployments.guard.caller import Caller
-from deployments.request.model_names import Chosen, ModelNames
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
 from schemas.http import HttpConfig
@@ -34,6 +32,46 @@ _TOKEN_BYTES = 4
 _NOBODY = Caller()
 
 _DEFAULTS = HttpConfig()
+
+
+class Chosen(NamedTuple):
+    """What a model's name asks for: an adapter of the target, and the method that answers."""
+
+    adapter: str | None = None
+    method: str | None = None
+
+
+class ModelNames:
+    """Know a bundle's names: BUNDLE, BUNDLE:METHOD, BUNDLE:ADAPTER and BUNDLE:ADAPTER:METHOD."""
+
+    def __init__(self, bundle: str, methods: Iterable[str], adapters: Iterable[str]) -> None:
+        self.bundle = bundle
+        by_method = {f"{bundle}:{method}": Chosen(None, method) for method in methods}
+        by_adapter = {f"{bundle}:{adapter}": Chosen(adapter) for adapter in adapters}
+        self.listed = (bundle, *by_method, *by_adapter)
+        """The names of /v1/models. Those with adapter and method are left out: they are many."""
+        both = {
+            f"{name}:{pinned.method}": Chosen(chosen.adapter, pinned.method)
+            for name, chosen in by_adapter.items()
+            for pinned in by_method.values()
+        }
+        self._chosen = {bundle: Chosen(), **by_method, **by_adapter, **both}
+
+    def chosen(self, model: str) -> Chosen:
+        """Return what a name asks for. Raises ApiError 404 `model_not_found` for any other name."""
+        chosen = self._chosen.get(model)
+        if chosen is None:
+            raise ApiError(
+                404,
+                f"the model {model!r} does not exist; available models: {', '.join(self.listed)}",
+                param="model",
+                code="model_not_found",
+            )
+        return chosen
+
+    def parent(self, model: str) -> str | None:
+        """Return the model that a name's adapter adapts, None without one. Raises as `chosen`."""
+        return None if self.chosen(model).adapter is None else self.bundle
 
 
 class PromptReader:

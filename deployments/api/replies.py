@@ -2,24 +2,30 @@
 
 import json
 import time
+from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Literal
 
 from deployments.api.answering import headers_of
-from deployments.api.drafted_runs import DraftedRuns
 from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
-from deployments.api.tools.chat_bodies import delta, message
-from deployments.api.tools.parser import ToolCallParser
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Said, Text, Thought
-from deployments.api.tools.spoken import Spoken
+from deployments.api.tools.parser import Spoken, ToolCallParser
+from deployments.api.tools.pieces import (
+    Arguments,
+    Call,
+    CallBroken,
+    CallStart,
+    Said,
+    Text,
+    Thought,
+)
 from deployments.api.usage import usage
 from deployments.errors import ApiError
-from deployments.request.answered import Answer
-from deployments.request.interleaving import interleaved
+from deployments.request.answered import Answer, interleaved
 from deployments.request.prompt import Prompt
 from schemas import DecodeChunk
 from workers.token_text import TokenText
@@ -229,6 +235,41 @@ class Reply:
         return {**self._head, "object": name}
 
 
+class DraftedRuns:
+    """Split one answer's text into runs (text, drafted), chunk by chunk.
+
+    A token's bytes may be part of a character, which then belongs to the token that completes it.
+    Texts are the tokens' own: they can be ahead of the answer's text while it is held back for a
+    stop sequence, and go beyond it if one is found.
+    """
+
+    def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
+        """hides_special: special tokens are not in the answer's text."""
+        self._tokens, self._hides_special = tokens, hides_special
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+        self._first = True
+
+    def of(self, chunk: DecodeChunk) -> list[tuple[str, bool]]:
+        """Return the chunk's runs, merging neighbours of one kind; empty if no token is visible."""
+        said = [
+            (self._decoder.decode(self._tokens.raw(token)), drafted)
+            for token, drafted in zip(chunk.token_ids, chunk.drafted, strict=True)
+            if not (self._hides_special and self._tokens.is_special(token))
+        ]
+        runs = [
+            ("".join(text for text, _ in run), drafted)
+            for drafted, run in groupby(said, key=lambda one: one[1])
+        ]
+        runs = [run for run in runs if run[0]]
+        if runs and self._first:
+            self._first = False
+            text, drafted = runs[0]
+            if text.startswith(" ") and chunk.text and not chunk.text.startswith(" "):
+                # SentencePiece's space before the first word, which answers are given without
+                runs[0] = (text[1:], drafted)
+        return runs
+
+
 @dataclass
 class _Streamed:
     """Hold what the next events of an answer have to say.
@@ -266,3 +307,32 @@ class _Choice:
 def data(body: Mapping[str, Any]) -> str:
     """Return a server-sent event without a name."""
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+def message(said: Said) -> dict[str, Any]:
+    """Return a whole answer as a choice's message."""
+    body: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
+    if said.reasoning:
+        body["reasoning_content"] = said.reasoning
+    if said.calls:
+        body["content"] = said.text or None
+        body["tool_calls"] = [_call(call) for call in said.calls]
+    return body
+
+
+def delta(piece: Text | Thought | CallStart | Arguments) -> dict[str, Any]:
+    """Return a piece as a streamed choice's delta."""
+    match piece:
+        case Text(text):
+            return {"content": text}
+        case Thought(text):
+            return {"reasoning_content": text}
+        case CallStart(index, id=id_, name=name):
+            return {"tool_calls": [{"index": index, **_call(Call(id_, name))}]}
+        case Arguments(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+
+
+def _call(call: Call) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
@@ -14,7 +14,7 @@ from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.types import Lifespan
 
-from deployments.api.admin import AdminApi, LearnedStates
+from deployments.api.admin import AdminApi
 from deployments.api.answering import Answering, caller_of
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.event_stream import Begun, streamed
@@ -26,16 +26,16 @@ from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import Kind, Reply, data
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
 from deployments.api.response_headers import IgnoredFields, listed
-from deployments.api.surfaces.endpoints import Surfaces
+from deployments.api.responses_and_messages.endpoints import Surfaces
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable
+from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer
 from deployments.request.answered import Answer
 from deployments.request.objectives import slo_of
 from deployments.request.prompt import Prompt
-from deployments.request.routing_state import RoutingState
 from schemas import AppConfig
 
 logger = logging.getLogger(__name__)
@@ -52,10 +52,6 @@ Asked = TypeVar("Asked", bound=Input)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Link(RoutingState, LearnedStates, Protocol):
-    """Join what an ingress knows of routing and the feedback actor's earlier states."""
-
-
 class HttpApi:
     """Serve the endpoints over one ingress's parts."""
 
@@ -64,14 +60,14 @@ class HttpApi:
         reader: PromptReader,
         answerer: Answerer,
         embeddings: Embeddings,
-        link: Link,
+        link: FeedbackLink,
         metrics: Metrics,
         config: AppConfig,
     ) -> None:
         self._reader = reader
         self._answerer = answerer
         self._embeddings = embeddings
-        self._state: RoutingState = link
+        self._link = link
         self._metrics = metrics
         self.config = config
         """Replaced when settings change."""
@@ -163,17 +159,17 @@ class HttpApi:
         return JSONResponse(self._model(name))
 
     async def routing(self) -> Response:
-        summary = table_summary(self._state.table)
+        summary = table_summary(self._link.table)
         feedback = {
-            "connected": self._state.connected,
-            "problem": self._state.problem,
-            "epoch": self._state.epoch,
-            "observations_waiting": self._state.waiting,
-            "observations_dropped": self._state.dropped,
+            "connected": self._link.connected,
+            "problem": self._link.problem,
+            "epoch": self._link.epoch,
+            "observations_waiting": self._link.waiting,
+            "observations_dropped": self._link.dropped,
         }
-        loads = [load.model_dump(exclude={"requests"}) for load in self._state.loads]
+        loads = [load.model_dump(exclude={"requests"}) for load in self._link.loads]
         circuits = self._answerer.circuits.states()
-        drift = self._state.drift and self._state.drift.model_dump()
+        drift = self._link.drift and self._link.drift.model_dump()
         settings = {**live_fields(self.config), "refused": self.refused_settings}
         live = {
             "feedback": feedback,
@@ -193,7 +189,7 @@ class HttpApi:
         prompt = replace(prompt, scope=caller.scope_of(prompt.scope), slo=slo)
         caller.read(len(prompt.token_ids))
         decision, _ = await self._answerer.route(prompt, explore=False)
-        return JSONResponse(explanation(decision, prompt, self._state.table))
+        return JSONResponse(explanation(decision, prompt, self._link.table))
 
     async def health(self) -> Response:
         ready = self._answerer.ready()

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from deployments.api import known_fields
 from deployments.api.input import Input
 from deployments.api.messages import Messages
-from deployments.api.templated import Templated
+from deployments.api.request_bodies import Templated
 from deployments.errors import ApiError, invalid
 
 _TokenId = Annotated[int, Field(ge=0, le=2**63 - 1)]

@@ -39,7 +39,7 @@ def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> dict[str, Any]
         "total_seconds": seconds,
         "mean_batch": stats.mean_batch,
         "looping": any(one.looping for one in choices),
-        "routing_ms": answer.routing_seconds * 1e3,
+        "routing_ms": answer.routed.seconds * 1e3,
         "engine_first_token_ms": stats.first_token_seconds * 1e3,
     }
     completion_tokens = tokens + sum(one.earlier_tokens for one in answers)

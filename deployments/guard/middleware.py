@@ -14,10 +14,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.errors import ApiError
-from deployments.guard.caller import Caller
-from deployments.guard.isolation import scope_of
-from deployments.guard.key_file import KeyFile
-from deployments.guard.limits import Clock, Meters, check
+from deployments.guard.caller import Caller, Clock, Meters, check
+from deployments.guard.key_file import KeyFile, scope_of
 from deployments.metrics import KeyMetrics, Metrics
 from deployments.traces import trace_id
 from schemas import GuardConfig

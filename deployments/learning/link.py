@@ -12,11 +12,12 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.errors import ApiError, unavailable
 from deployments.learning.callers import Exchange
+from deployments.learning.feedback import Feedback
 from deployments.loads.line import LoadsLine
 from deployments.metrics import Metrics
 from schemas import (
@@ -42,31 +43,13 @@ TABLE_SECONDS = 1.0
 """Least seconds between two versions of the table. A version of a thousand clusters is 0.4 MB."""
 
 
-class Actor(Protocol):
-    """Define what the link calls: `Feedback`, over Ray or directly."""
-
-    def exchange(
-        self,
-        observations: Sequence[Observation],
-        known: tuple[str, int] | None,
-        ingress: str,
-        leaving: bool,
-    ) -> Awaitable[Exchange]: ...
-
-    def history(self) -> Awaitable[list[Snapshot]]: ...
-
-    def roll_back(self, number: int | None) -> Awaitable[Snapshot]: ...
-
-    def reset(self) -> Awaitable[None]: ...
-
-
 class FeedbackLink:
     """Hold the table in force, the unacknowledged observations and the replicas' loads."""
 
     def __init__(
         self,
         table: RoutingTable,
-        connect: Callable[[], Awaitable[Actor]],
+        connect: Callable[[], Awaitable[Feedback]],
         loads: LoadsLine,
         flush_seconds: float,
         poll_seconds: float,
@@ -169,7 +152,7 @@ class FeedbackLink:
         """Forget what was learned. Raises ApiError 503 while the actor is away."""
         await self._asked(lambda actor: actor.reset())
 
-    async def _asked(self, call: Callable[[Actor], Awaitable[Result]]) -> Result:
+    async def _asked(self, call: Callable[[Feedback], Awaitable[Result]]) -> Result:
         try:
             return await self._line.ask(call)
         except ActorAwayError as error:

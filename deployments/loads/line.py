@@ -2,25 +2,18 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from deployments.actors import ActorAwayError, ActorLine, forever
-from deployments.loads.board import Loads
+from deployments.loads.board import LoadBoard
 from schemas import LoadReport
 
 logger = logging.getLogger(__name__)
 
 
-class Board(Protocol):
-    """Define what the line calls: `LoadBoard.loads`, over Ray or directly."""
-
-    def loads(self) -> Awaitable[Loads]: ...
-
-
 class LoadsLine:
     """Hold the replicas' last reports, which stay in force while the board is away."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Board]], poll_seconds: float) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[LoadBoard]], poll_seconds: float) -> None:
         self.reports: tuple[LoadReport, ...] = ()
         self._line = ActorLine(connect)
         self._poll_seconds = poll_seconds

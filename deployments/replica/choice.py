@@ -57,7 +57,7 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
     ) -> Sequence[Any]:
         """Return the replicas for the request, best first; none if none has reported."""
         replicas = {replica.replica_id.unique_id: replica for replica in shuffled}
-        reporting, names = in_flight.reporting(), replicas.keys()
+        reporting, names = in_flight.present().index.keys(), replicas.keys()
         self._reported = (self._reported | reporting) & names
         if not reporting & names:
             return []

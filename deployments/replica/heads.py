@@ -4,25 +4,25 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from deployments.drafters.evidence import SUMS
-from deployments.drafters.versions import VersionStore
+from deployments.head_training.canaries import SUMS
+from deployments.head_training.versions import VersionStore
 from schemas import DecodeStats, FeedbackConfig, HeadCounts, HeadPart, HeadsInForce
 from workers.engine import HeadExchanger
 
 logger = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 5.0
-"""Interval in which a replica looks which versions are in force."""
+"""Interval in which a replica looks which versions are active."""
 COUNTED = 16
 """Versions of heads that a replica counts, those with the newest answers. Each report has all."""
 
 
 class HeadFollower:
-    """Give an engine the heads that are in force, and canaries.
+    """Give an engine the heads that are active, and canaries.
 
     serving: version of each part that was ever exchanged. refused: by version, why the engine does
     not draft with it. A head that cannot be loaded is left out:
-    the engine drafts with the one it has, and while this is not the one in force, without a canary.
+    the engine drafts with the one it has, and while this is not the one active, without a canary.
     """
 
     def __init__(
@@ -49,7 +49,9 @@ class HeadFollower:
                     problem = f"{error or type(error).__name__}"
         except Exception as error:  # each file system has exceptions of its own
             problem = f"{error or type(error).__name__}"
-        self._tell(problem)
+        if problem is not None and problem != self._problem:
+            logger.warning("heads stay as they are until this is fixed: %s", problem)
+        self._problem = problem
 
     def _follow(self, store: VersionStore, part: HeadPart, wanted: list[tuple[int, float]]) -> None:
         if wanted == self._done.get(part, [(0, 1.0)]):
@@ -81,13 +83,6 @@ class HeadFollower:
             self.serving[part] = number
         logger.info("version %d of %s drafts for %.0f%% of requests", number, part, 100 * share)
         return True
-
-    def _tell(self, problem: str | None) -> None:
-        if problem is not None and self._problem is None:
-            logger.warning("heads stay as they are until this is fixed: %s", problem)
-        elif problem is None and self._problem is not None:
-            logger.info("heads follow the version store again")
-        self._problem = problem
 
 
 class HeadTally:
@@ -122,7 +117,7 @@ class HeadTally:
 
 
 def _wanted(heads: HeadsInForce, part: HeadPart) -> Iterator[tuple[int, float]]:
-    """Yield a part's versions with their shares of requests, the one in force first."""
+    """Yield a part's versions with their shares of requests, the one active first."""
     yield heads.number(part), 1.0
     if canary := heads.canaries.get(part):
         yield canary.number, canary.share

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 from schemas import DecodeRequest, DecodeStats, LoadReport, SamplingParams
 from workers.engine import Engine
@@ -28,21 +28,14 @@ More drafts would make the steps longer."""
 FIRST_TOKENS = 8
 """Each method's answer before the replica is ready: a few steps compile what is compiled late."""
 
-TOKENS = 24
-LEAST_ROUNDS = 3
-"""Methods take turns, so that other work on the machine slows all of them down alike."""
-
-MOST_ROUNDS = 11
-"""On a machine that stays busy, the shortest steps of so many rounds count."""
+TOKENS, ROUNDS = 24, 5
+"""Methods take turns, so that other work on the machine slows all of them down alike. The answer
+with the shortest steps counts, because other work only makes steps longer."""
 
 TOGETHER = 8
 """Answers at once in a full batch. How much longer their steps are depends on the machine, and
 decides which method is the fastest under load."""
 TOGETHER_TOKENS, TOGETHER_ROUNDS = 12, 2
-
-AGREE = 1.1
-"""A method's step time is known when its two shortest measurements differ by less than this
-factor."""
 
 WATCH_SECONDS = 0.02
 """Interval at which a measurement checks for requests. It stops when one has arrived."""
@@ -71,8 +64,7 @@ async def measure(
     the answers with the shortest steps.
 
     text, prose: token ids. rows: sequences that the engine decodes at once. own: holds the ids of
-    the answers in progress, see `clients_load`. Other work on the machine only makes steps longer,
-    so rounds go on until measurements agree. A request ends the answers in progress, which begin
+    the answers in progress, see `clients_load`. A request ends the answers in progress, which begin
     anew when the engine is idle. An engine that fails is left as it is.
 
     Each prompt starts at another place in the text, so that none is found in the prefix cache and
@@ -85,9 +77,7 @@ async def measure(
     texts, stories = _beginning_anywhere(text), _beginning_anywhere(prose)
     next(texts)
     try:
-        for turn, method in itertools.product(range(MOST_ROUNDS), names):
-            if turn >= LEAST_ROUNDS and _undisturbed(alone):
-                break
+        for turn, method in itertools.product(range(ROUNDS), names):
             asked = _requests(method, [next(texts)], TOKENS, f"alone-{turn}")
             alone[method] += await _undisturbed_answers(engine, asked, own)
         for turn, method in itertools.product(range(TOGETHER_ROUNDS if rows > 1 else 0), names):
@@ -104,11 +94,6 @@ async def measure(
 def _beginning_anywhere(token_ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
     for begin in itertools.cycle(range(len(token_ids))):
         yield (*token_ids[begin:], *token_ids[:begin])
-
-
-def _undisturbed(answers: Mapping[str, Sequence[DecodeStats]]) -> bool:
-    shortest = (sorted(map(_step_seconds, known))[:2] for known in answers.values())
-    return all(len(two) == 2 and two[1] < AGREE * two[0] for two in shortest)
 
 
 def _step_seconds(stats: DecodeStats) -> float:

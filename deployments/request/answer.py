@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -14,23 +13,22 @@ from numpy.typing import NDArray
 from deployments import traces
 from deployments.artifacts import Embed
 from deployments.errors import ApiError, unavailable
+from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answered import (
     Answer,
-    cut_observation_of,
+    Routed,
+    all_or_none,
     observation_of,
     sample_of,
     silenced,
 )
-from deployments.request.attempts import Attempts
 from deployments.request.calls import Calls, Chunks, MethodStream
 from deployments.request.circuits import Circuits
 from deployments.request.conversation import Conversations
-from deployments.request.gathering import all_or_none
 from deployments.request.in_flight import InFlight
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
-from deployments.request.routing_state import RoutingState
 from deployments.request.starting import Starting
 from router.cluster import assign, packed
 from router.constraints import Constraints
@@ -44,29 +42,6 @@ logger = logging.getLogger(__name__)
 
 STALE_SECONDS = 30.0
 """Time without the feedback actor after which answers report a stale table."""
-
-
-@dataclass(frozen=True)
-class _Routed:
-    """Hold a decision, the prompt's packed vector, the degraded modes, and when the decision began
-    and ended."""
-
-    decision: Decision
-    vector: bytes | None
-    degraded: tuple[str, ...]
-    started: float
-    made: float
-
-    @property
-    def seconds(self) -> float:
-        return self.made - self.started
-
-    def deadline(self, prompt: Prompt) -> float | None:
-        """Return when the answer has to be complete, on the event loop's clock."""
-        if prompt.deadline_seconds is None:
-            return None
-        spent = time.perf_counter() - self.started
-        return asyncio.get_running_loop().time() + prompt.deadline_seconds - spent
 
 
 @dataclass(frozen=True)
@@ -96,7 +71,7 @@ class Answerer:
     def __init__(
         self,
         served: Served,
-        state: RoutingState,
+        link: FeedbackLink,
         config: RouterConfig,
         embed: Embed | None,
         metrics: Metrics,
@@ -104,10 +79,10 @@ class Answerer:
     ) -> None:
         streams = served.streams
         self.circuits = Circuits(streams, metrics, served.clock)
-        self.in_flight = InFlight(lambda: state.loads, lambda: state.table, served.clock)
-        self._calls = Calls(streams, state, self.circuits, self.in_flight)
+        self.in_flight = InFlight(lambda: link.loads, lambda: link.table, served.clock)
+        self._calls = Calls(streams, link, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
-        self._state = state
+        self._link = link
         self.config = config
         """Replaced where settings change while it answers."""
         self._embed = embed
@@ -131,7 +106,7 @@ class Answerer:
         excluded = self._refusals.excluded(prompt)
         vector = await self._vector(prompt.text)
         # Only now: a refit while the prompt was embedded has made other clusters.
-        table = self._state.table
+        table = self._link.table
         cluster, predicted, tokens = -1, {}, len(prompt.token_ids)
         if vector is not None:
             cluster = int(assign(table.centroids, vector)[0])
@@ -158,7 +133,7 @@ class Answerer:
             copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
         )
-        self._trials.ingresses = self._state.ingresses
+        self._trials.ingresses = self._link.ingresses
         trials = None if self._not_learning() else self._trials
         try:
             decision = choose(table, features, loads, constraints, self.config, trials)
@@ -182,9 +157,10 @@ class Answerer:
         sent = None if vector is None or not prompt.teaches else packed(vector)
         expected = prompt.sampling.max_tokens
         if not prompt.sampling.ignore_eos:
-            expected = counted_output(self._state.table, decision.cluster, expected)
+            expected = counted_output(self._link.table, decision.cluster, expected)
         prompt = replace(prompt, expected_tokens=expected)
-        routed = _Routed(decision, sent, self._degraded(decision), started, time.perf_counter())
+        degraded = (*(("no-encoder",) if decision.cluster < 0 else ()), *self._not_learning())
+        routed = Routed(decision, sent, degraded, started, time.perf_counter() - started)
         self._metrics.decided(decision, routed.seconds, routed.degraded)
         traces.decided(decision, routed.seconds)
         if decision.starts is not None:
@@ -197,57 +173,39 @@ class Answerer:
         ]
         return await all_or_none(answering, Answer.close)
 
-    async def _answer(self, prompt: Prompt, routed: _Routed) -> Answer:
-        decision, deadline = routed.decision, routed.deadline(prompt)
-        cut = partial(self._learn_cut, decision, prompt)
-        attempts = Attempts(self._calls, self.circuits, decision, prompt, deadline, cut)
-        stream = attempts.chunks()
-        first = await anext(stream)
-        answer = Answer(
-            attempts.request_id,
-            attempts.method,
-            "failover" if attempts.failed_over else decision.reason,
-            decision,
-            routed.vector,
-            routed.degraded,
-            routed.seconds,
-            stream,
-        )
+    async def _answer(self, prompt: Prompt, routed: Routed) -> Answer:
+        cut = partial(self._learn_cut, routed.decision, prompt)
+        answer = Answer(self._calls, routed, prompt, cut)
+        first = await answer.next()
         took = time.perf_counter() - routed.started
         self._metrics.first_chunk.observe(took, tags={"method": answer.method})
-        answer.chunks = self._observed(answer, prompt, first, attempts)
+        answer.chunks = self._chunks(answer, first)
         return answer
 
-    async def _observed(
-        self, answer: Answer, prompt: Prompt, first: DecodeChunk, attempts: Attempts
-    ) -> Chunks:
-        """Yield the whole answer, then record the observation and the conversation."""
-        outcome, text = "abandoned", []
+    async def _chunks(self, answer: Answer, chunk: DecodeChunk | None) -> Chunks:
+        """Yield the whole answer from its first chunk on. Record the observation, the sample and
+        the conversation at its end."""
+        outcome, text, prompt = "abandoned", [], answer.prompt
         try:
-            async with aclosing(answer.source) as rest:
-                chunk: DecodeChunk | None = first
-                while chunk is not None:
-                    if prompt.silent:
-                        chunk = silenced(chunk)
-                    if attempts.method != answer.method:
-                        answer.goes_on(attempts.method, attempts.earlier_tokens)
-                    text.append(chunk.text)
-                    prompt.spend(len(chunk.token_ids))
-                    if chunk.stats is not None:
-                        prompt.found(chunk.stats.cached_prompt_tokens)
-                    if chunk.finish_reason is not None:
-                        outcome = chunk.finish_reason
-                        answer.stats = chunk.stats
-                        if not prompt.silent:
-                            self._learn(answer, chunk.stats, prompt)
-                            self._sample(answer, prompt, attempts.token_ids)
-                        # Before the client has the last chunk: it may leave then.
-                        if prompt.messages:
-                            said = prompt.repeated("".join(text))
-                            scope, messages = prompt.scope, prompt.messages
-                            self._conversations.remember(scope, messages, said, answer.method)
-                    yield chunk
-                    chunk = await anext(rest, None)
+            while chunk is not None:
+                if prompt.silent:
+                    chunk = silenced(chunk)
+                text.append(chunk.text)
+                prompt.spend(len(chunk.token_ids))
+                if chunk.stats is not None:
+                    prompt.found(chunk.stats.cached_prompt_tokens)
+                if chunk.finish_reason is not None:
+                    outcome = chunk.finish_reason
+                    answer.stats = chunk.stats
+                    if not prompt.silent:
+                        self._learn(answer)
+                    # Before the client has the last chunk: it may leave then.
+                    if prompt.messages:
+                        said = prompt.repeated("".join(text))
+                        scope, messages = prompt.scope, prompt.messages
+                        self._conversations.remember(scope, messages, said, answer.method)
+                yield chunk
+                chunk = await answer.next()
         except ApiError as error:
             outcome = "deadline" if error.status == 504 else "error"
             raise
@@ -255,45 +213,39 @@ class Answerer:
             self._metrics.requests.inc(
                 tags={"method": answer.method, "reason": answer.reason, "outcome": outcome}
             )
-
-    def _degraded(self, decision: Decision) -> tuple[str, ...]:
-        """Return the degraded modes of a decision."""
-        encoder = ("no-encoder",) if decision.cluster < 0 else ()
-        return encoder + self._not_learning()
+            await answer.end_work()
 
     def _not_learning(self) -> tuple[str, ...]:
         """Return the degraded modes in which a trial would teach nothing."""
-        stale = self._state.age_seconds > STALE_SECONDS
-        missing = {"no-feedback": self._state.problem is not None, "stale-table": stale}
+        stale = self._link.age_seconds > STALE_SECONDS
+        missing = {"no-feedback": self._link.problem is not None, "stale-table": stale}
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
 
-    def _learn(self, answer: Answer, stats: DecodeStats | None, prompt: Prompt) -> None:
+    def _learn(self, answer: Answer) -> None:
+        """Learn from a finished answer, and keep it as a sample."""
+        stats, prompt, decision = answer.stats, answer.prompt, answer.decision
         if stats is None or stats.finish_reason not in ("stop", "length"):
             return
-        decision = answer.decision
         self._metrics.finished(stats, decision.cluster)
         if prompt.teaches_acceptance:
-            self._trials.settle(self._state.table, decision, stats, prompt.choices)
+            self._trials.settle(self._link.table, decision, stats, prompt.choices)
         if prompt.drafted_as_usual:
-            self._state.observe(observation_of(answer, stats, prompt))
+            made = observation_of(decision, stats, prompt)
+            own = {"reason": answer.reason, "vector": answer.routed.vector}
+            self._link.observe(made.model_copy(update=own))
+        # A head learns what the target itself says. Look-ups draft a loop's repeats; a head would
+        # only unlearn what else it knows.
+        foreign = prompt.sampling.biased or prompt.adapter is not None or stats.looping
+        if self._keep_sample and prompt.owner is not None and answer.token_ids and not foreign:
+            self._keep_sample(sample_of(answer, prompt.owner))
 
     def _learn_cut(self, decision: Decision, prompt: Prompt, stats: DecodeStats) -> None:
-        """Learn the step time and the acceptance of an answer as far as it came."""
+        """Learn the step time and the acceptance of an answer as far as it came. Its vector stays
+        out, because another method may still answer the prompt."""
         if decision.reason == "exploration":
-            self._trials.settle(self._state.table, decision, stats, prompt.choices)
+            self._trials.settle(self._link.table, decision, stats, prompt.choices)
         if prompt.drafted_as_usual:
-            self._state.observe(cut_observation_of(decision, stats, prompt))
-
-    def _sample(self, answer: Answer, prompt: Prompt, token_ids: Sequence[int]) -> None:
-        if self._keep_sample is None or prompt.owner is None or answer.stats is None:
-            return
-        # A head learns what the target itself says.
-        if prompt.sampling.biased or prompt.adapter is not None:
-            return
-        # Look-ups draft a loop's repeats; a head would only unlearn what else it knows.
-        finished = answer.stats.finish_reason in ("stop", "length") and not answer.stats.looping
-        if finished and token_ids:
-            self._keep_sample(sample_of(answer, prompt, token_ids, prompt.owner))
+            self._link.observe(observation_of(decision, stats, prompt))
 
     async def _vector(self, text: str) -> NDArray[np.float32] | None:
         if self._embed is None:

@@ -1,47 +1,230 @@
-"""An answer on its way to the client, and the observation made of it."""
+"""Answers on their way to their client, and the observations made of them."""
 
+import asyncio
+import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from deployments.request.calls import Chunks
+from deployments.errors import (
+    ApiError,
+    broken_off,
+    given_up,
+    line_full,
+    missed,
+    request_fault,
+    unavailable,
+)
+from deployments.request.calls import Call, Calls, Chunks, DeadlineError, Terms
 from deployments.request.conversation import origin_of
 from deployments.request.prompt import Prompt
-from schemas import Decision, DecodeChunk, DecodeStats, Observation, Sample
+from schemas import Decision, DecodeChunk, DecodeRequest, DecodeStats, Observation, Sample
+from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
+
+logger = logging.getLogger(__name__)
+
+MOST_FAILURES = 2
+"""A request that failed so many times is given up: it may be what kills replicas, and must not
+reach them all."""
+
+Result = TypeVar("Result")
 
 
-@dataclass
-class Answer:
-    """Stream an answer whose first chunk has arrived. `method` is the method that answers.
+@dataclass(frozen=True)
+class Routed:
+    """Hold a decision and how it was made.
 
-    vector: the prompt's packed vector, on one of the prompt's answers. chunks: what to read.
-    source: where the chunks come from. degraded: what was missing when the prompt was routed
-    (`no-encoder`, `no-feedback`, `stale-table`). earlier_tokens: tokens emitted by a method that
-    then failed. stats: of the method that finished the answer.
+    vector: the prompt's packed vector, on one of the prompt's answers. degraded: what was missing
+    when the prompt was routed (`no-encoder`, `no-feedback`, `stale-table`). started: when, in
+    seconds of `perf_counter`.
     """
 
-    request_id: str
-    method: str
-    reason: str
     decision: Decision
     vector: bytes | None
     degraded: tuple[str, ...]
-    routing_seconds: float
-    source: Chunks
-    chunks: Chunks = field(init=False)
-    stats: DecodeStats | None = None
-    earlier_tokens: int = 0
+    started: float
+    seconds: float
 
-    def goes_on(self, method: str, earlier_tokens: int) -> None:
-        """Record that another method continues the answer after a failure."""
-        self.method, self.reason = method, "failover"
-        self.earlier_tokens = earlier_tokens
+    def deadline(self, prompt: Prompt) -> float | None:
+        """Return when the answer has to be complete, on the event loop's clock."""
+        if prompt.deadline_seconds is None:
+            return None
+        spent = time.perf_counter() - self.started
+        return asyncio.get_running_loop().time() + prompt.deadline_seconds - spent
+
+
+class Answer:
+    """Answer a prompt by the methods of a decision, in order, until one has completed the answer.
+
+    If only one method may answer, it is tried once more when it fails. The second attempt avoids
+    the replica of the first, unless no other one can answer.
+    """
+
+    chunks: Chunks
+    """What to read."""
+
+    def __init__(
+        self, calls: Calls, routed: Routed, prompt: Prompt, cut: Callable[[DecodeStats], None]
+    ) -> None:
+        """cut: takes the statistics of each attempt that does not end the answer."""
+        self.routed, self.prompt = routed, prompt
+        self.decision = decision = routed.decision
+        self.request_id = uuid.uuid4().hex
+        self.method, self.reason = decision.method, str(decision.reason)
+        """The method that answers, and why."""
+        self.token_ids: list[int] = []
+        """The answer so far."""
+        self.earlier_tokens = 0
+        """Tokens emitted by an attempt that then failed."""
+        self.stats: DecodeStats | None = None
+        """Of the method that finished the answer."""
+        others = [method for method in decision.ranked if method != decision.method]
+        self._attempts = enumerate([decision.method, *(others or [decision.method])])
+        self._calls, self._terms = calls, Terms(prompt.whole, routed.deadline(prompt), cut)
+        self._call: Call | None = None
+        self._failed_over = self._began = self._busy = False
+        self._failures: list[Exception] = []
+
+    async def next(self) -> DecodeChunk | None:
+        """Return the next chunk, None after the last one. If a method fails, the next one continues
+        after the tokens already sent.
+
+        Raises ApiError. Before the first chunk: 400 if the engine refuses the prompt, 429 if every
+        waiting line is full, 503 if no replica answers, 500 if it failed twice. Later: 500 if no
+        method can continue. At any time: 400 if the request itself stops the answer, 504 if the
+        deadline passes.
+        """
+        while True:
+            call = self._call = self._call or self._next_call()
+            try:
+                chunk = await call.next()
+            except DeadlineError as error:
+                raise missed(started=self._began) from error
+            except EngineRefusedError as error:
+                if not self._began:
+                    raise ApiError(400, str(error), code="invalid_request") from error
+            except RequestFaultError as error:
+                raise request_fault(str(error)) from error
+            except EngineBusyError:
+                self._busy = True
+            except Exception as error:  # whatever the failure, another method may answer
+                logger.warning("%s failed: %s", call.request.method, error)
+                self._failures.append(error)
+            else:
+                if chunk is not None:
+                    self._took(call.request, chunk)
+                return chunk
+            self._call = None
 
     async def close(self) -> None:
         """End the answer and the work on it, whether or not anything was read."""
         await self.chunks.aclose()
-        # a generator that was never started does not close what it reads from
-        await self.source.aclose()
+        await self.end_work()  # a generator that was never started ends nothing
+
+    async def end_work(self) -> None:
+        if self._call is not None:
+            await self._call.close()
+
+    def _next_call(self) -> Call:
+        """Call the next method that may answer. Raises ApiError without one."""
+        failures = self._failures
+        if len(failures) < MOST_FAILURES and len(self.token_ids) < self.prompt.sampling.max_tokens:
+            for attempt, method in self._attempts:
+                if self._calls.circuits.admits(method):
+                    self._failed_over = attempt > 0
+                    return Call(self._calls, self._request(method), self._terms)
+        cause = failures[-1] if failures else None
+        if self._began:
+            raise broken_off(self.method) from cause
+        if len(failures) == MOST_FAILURES:
+            raise given_up(MOST_FAILURES) from cause
+        raise line_full() if self._busy else unavailable("no replica could answer")
+
+    def _took(self, request: DecodeRequest, chunk: DecodeChunk) -> None:
+        self._began = True
+        self.method, self.earlier_tokens = request.method, len(request.answered_token_ids)
+        if self._failed_over:
+            self.reason = "failover"
+        self.token_ids += chunk.token_ids
+
+    def _request(self, method: str) -> DecodeRequest:
+        return DecodeRequest(
+            request_id=self.request_id,
+            method=method,
+            prompt_token_ids=self.prompt.token_ids,
+            answered_token_ids=tuple(self.token_ids),
+            predicted_token_ids=self.prompt.predicted_token_ids,
+            sampling=self.prompt.sampling,
+            expected_tokens=self.prompt.expected_tokens,
+            open_ended=self.prompt.open_ended,
+            max_draft_tokens=self.prompt.max_draft_tokens,
+            scope=self.prompt.scope,
+            kept=self.prompt.kept,
+            adapter=self.prompt.adapter,
+        )
+
+
+async def all_or_none(
+    calls: Iterable[Awaitable[Result]], undo: Callable[[Result], Awaitable[None]]
+) -> list[Result]:
+    """Return the results of concurrent calls.
+
+    If one raises or this is cancelled, the others are cancelled, finished ones are undone, and the
+    first exception is raised.
+    """
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        for given in await asyncio.gather(*tasks, return_exceptions=True):
+            if not isinstance(given, BaseException):
+                await undo(given)
+        raise
+
+
+async def interleaved(
+    answers: Sequence[Answer],
+) -> AsyncGenerator[list[tuple[int, DecodeChunk]], None]:
+    """Yield the chunks that arrive together, each with its answer's index; close the answers."""
+    if len(answers) == 1:  # the usual case, without a task for every chunk
+        [answer] = answers
+        try:
+            async for only in answer.chunks:
+                yield [(0, only)]
+        finally:
+            await answer.close()
+        return
+    pending: dict[asyncio.Future[DecodeChunk | None], int] = {}
+
+    def ask(index: int) -> None:
+        pending[asyncio.ensure_future(anext(answers[index].chunks, None))] = index
+
+    try:
+        for index in range(len(answers)):
+            ask(index)
+        while pending:
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            succeeded = sorted(
+                (future for future in done if future.exception() is None), key=pending.__getitem__
+            )
+            arrived = [(pending.pop(future), future.result()) for future in succeeded]
+            chunks = [(index, chunk) for index, chunk in arrived if chunk is not None]
+            if chunks:
+                yield chunks
+            for failed in done.difference(succeeded):
+                failed.result()
+            for index, _ in chunks:
+                ask(index)
+    finally:
+        for future in pending:
+            future.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        for answer in answers:
+            await answer.close()
 
 
 def silenced(chunk: DecodeChunk) -> DecodeChunk:
@@ -53,15 +236,8 @@ def silenced(chunk: DecodeChunk) -> DecodeChunk:
     return chunk.model_copy(update={**said, "finish_reason": "length", "stats": stats})
 
 
-def observation_of(answer: Answer, stats: DecodeStats, prompt: Prompt) -> Observation:
-    """Return the observation of a finished answer to a prompt."""
-    made = cut_observation_of(answer.decision, stats, prompt)
-    return made.model_copy(update={"reason": answer.reason, "vector": answer.vector})
-
-
-def cut_observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -> Observation:
-    """Return the observation of an answer that was cut off. The prompt's vector stays out, because
-    another method may still answer it."""
+def observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -> Observation:
+    """Return the observation of an answer, whole or cut off, without the prompt's vector."""
     return Observation(
         stats=stats,
         cluster=decision.cluster,
@@ -78,8 +254,9 @@ def cut_observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -
     )
 
 
-def sample_of(answer: Answer, prompt: Prompt, token_ids: Sequence[int], owner: str) -> Sample:
-    """Return the sample of a finished answer with these tokens."""
+def sample_of(answer: Answer, owner: str) -> Sample:
+    """Return the sample of a finished answer."""
+    prompt = answer.prompt
     return Sample(
         id=answer.request_id,
         conversation=origin_of(prompt.messages, prompt.token_ids),
@@ -89,6 +266,6 @@ def sample_of(answer: Answer, prompt: Prompt, token_ids: Sequence[int], owner: s
         method=answer.method,
         temperature=prompt.sampling.temperature,
         prompt_token_ids=prompt.token_ids,
-        answer_token_ids=tuple(token_ids),
+        answer_token_ids=tuple(answer.token_ids),
         time=time.time(),
     )

@@ -1,17 +1,13 @@
-"""One call of a method, with its deadline, its circuit breaker and a watch for silent replicas."""
+"""Calls of methods: with a deadline, a circuit breaker and a watch for silent replicas."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Set
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Set
 from dataclasses import dataclass
-from functools import partial
 
+from deployments.learning.link import FeedbackLink
 from deployments.request.circuits import Circuits
-from deployments.request.deadline import DeadlineError
 from deployments.request.in_flight import InFlight
 from deployments.request.progress import Progress, batch_of
-from deployments.request.routing_state import RoutingState
-from deployments.request.watch import Watch
 from router import predict
 from router.replica_loads import ReplicaLoads
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, LoadReport
@@ -20,6 +16,8 @@ from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultErro
 LATE = 2.0
 """How many times as long as predicted the steps of an answer take if its missed deadline counts as
 the method's failure. Single answers differ by a sixth (`router.evidence.STEP_SPREAD`)."""
+
+WATCH_SECONDS = 0.5
 
 Chunks = AsyncGenerator[DecodeChunk, None]
 # (request, whole) -> the answer; raises EngineRefusedError or EngineBusyError at first, anything
@@ -31,111 +29,66 @@ class MethodLostError(RuntimeError):
     """The method's replica or engine failed before the end of the answer."""
 
 
+class DeadlineError(Exception):
+    """The request's deadline has passed."""
+
+
 @dataclass(frozen=True)
 class Terms:
     """Hold what a call has to keep, and who learns from an answer that is cut off.
 
-    deadline: on the event loop's clock. cut: takes the statistics of an answer that is ended by its
-    client, its deadline or a failure.
+    whole: whether the answer comes in one piece. deadline: on the event loop's clock. cut: takes
+    the statistics of an answer that is ended by its client, its deadline or a failure.
     """
 
+    whole: bool
     deadline: float | None
     cut: Callable[[DecodeStats], None]
 
 
 class Calls:
-    """Call the methods' streams and track the requests in flight."""
+    """Hold what the calls of methods share."""
 
     def __init__(
         self,
         streams: Mapping[str, MethodStream],
-        state: RoutingState,
+        link: FeedbackLink,
         circuits: Circuits,
         in_flight: InFlight,
     ) -> None:
-        self._streams = streams
-        self._state = state
-        self._circuits = circuits
-        self._in_flight = in_flight
+        self.streams = streams
+        self.circuits = circuits
+        self.in_flight = in_flight
+        self._link = link
 
     def ready(self) -> frozenset[str]:
         """Return the methods that report a live replica."""
-        return frozenset(self._in_flight.present().live.keys() & self._streams.keys())
+        return frozenset(self.in_flight.present().live.keys() & self.streams.keys())
 
-    async def stream(self, request: DecodeRequest, whole: bool, terms: Terms) -> Chunks:
-        """Yield the answer to its last chunk; closing the stream cancels the work.
+    def hosts(self, method: str) -> Set[str]:
+        """Return the replicas of a method that report to be live."""
+        return self.in_flight.present().live.get(method, frozenset())
 
-        Raises EngineRefusedError and EngineBusyError before the first chunk; RequestFaultError,
-        MethodLostError, DeadlineError and the replica's own errors at any time.
+    def lost(self, request: DecodeRequest, watched: Set[str]) -> bool:
+        """Return whether the request's replica, one of those `watched`, is no longer live.
+
+        It stops reporting or reports a failed engine, while others go on. Ray Serve would hold the
+        request until a new replica has started. If the replica is unknown, all replicas of its
+        method have to be gone. If no replica reports, only the reports are late, or there is no
+        other replica to ask.
         """
-        method = request.method
-        since, failed = self._circuits.sent(method), None
-        watched = self._hosts(method)
-        progress = Progress(request, _now(), whole)
-        try:
-            lost = partial(self._lost, request, watched)
-            with self._followed(progress, terms), Watch(terms.deadline, lost) as watch:
-                async with aclosing(self._streams[method](request, whole)) as chunks:
-                    chunk = await watch.next(chunks)
-                    while chunk is not None:
-                        if chunk.request_fault:
-                            raise RequestFaultError(chunk.error)
-                        if chunk.finish_reason in ("error", "cancelled"):
-                            raise MethodLostError(chunk.error or chunk.finish_reason)
-                        progress.saw(chunk, _now())
-                        if progress.ended:
-                            failed = False
-                            self._in_flight.ended(request.request_id)
-                        arrived = _now()
-                        try:
-                            yield chunk
-                        finally:
-                            progress.held += _now() - arrived
-                        chunk = await watch.next(chunks)
-                if failed is None:
-                    raise MethodLostError("the stream ended without a last chunk")
-        except (EngineRefusedError, EngineBusyError, RequestFaultError):
-            raise
-        except DeadlineError:
-            failed = progress.late or failed
-            raise
-        except Exception:
-            if progress.ended:  # what fails now is not the answer, which is complete
-                return
-            failed = True
-            raise
-        finally:
-            self._circuits.ended(method, since, failed)
+        if not watched or not self.ready():
+            return False
+        hosts, replica = self.hosts(request.method), self.in_flight.replica(request.request_id)
+        return not hosts if replica is None else replica in watched - hosts
 
-    @contextmanager
-    def _followed(self, progress: Progress, terms: Terms) -> Iterator[None]:
-        """Track a request in flight, and whether its replica fails; if its answer is cut off, say
-        how far it came."""
-        request = progress.request
-        with self._in_flight.sent(request):
-            try:
-                yield
-            except (EngineRefusedError, EngineBusyError):
-                progress.ended = True
-                raise
-            except (RequestFaultError, DeadlineError):
-                raise
-            except Exception:  # whatever the failure, as for the circuit
-                self._in_flight.failed(request.request_id)
-                raise
-            finally:
-                progress.late = self._late(progress)
-                stats = progress.cut(_now(), self._report(request))
-                if stats is not None:
-                    terms.cut(stats)
-
-    def _report(self, request: DecodeRequest) -> LoadReport | None:
+    def report(self, request: DecodeRequest) -> LoadReport | None:
         """Return the report of the request's replica with the requests in flight; None if it is
         unknown."""
         loads, possible = self._possible(request)
         return loads.report(possible[0]) if len(possible) == 1 else None
 
-    def _late(self, progress: Progress) -> bool:
+    def late(self, progress: Progress, now: float) -> bool:
         """Return whether a method has taken far longer than predicted, whatever its prompt is.
 
         Clients choose prompts, lengths and deadlines. So the steps that have arrived and the next
@@ -143,7 +96,7 @@ class Calls:
         ingress has sent before are read first. While requests wait for a place, the prediction says
         nothing.
         """
-        request, now, table = progress.request, _now(), self._state.table
+        request, table = progress.request, self._link.table
         if progress.ended or progress.held_up(now) or request.method not in table.methods:
             return False
         loads, possible = self._possible(request)
@@ -153,7 +106,7 @@ class Calls:
         usual = predict.uncached_seconds(
             table,
             request.method,
-            self._in_flight.prompts(request),
+            self.in_flight.prompts(request),
             progress.needed,
             batch_of(request.method, fullest),
         )
@@ -162,28 +115,142 @@ class Calls:
     def _possible(self, request: DecodeRequest) -> tuple[ReplicaLoads, list[int]]:
         """Return the present loads, and the replicas (by index) that may have the request: its own
         if it is known."""
-        loads, replica = self._in_flight.present(), self._in_flight.replica(request.request_id)
+        loads, replica = self.in_flight.present(), self.in_flight.replica(request.request_id)
         hosts = [i for i, r in enumerate(loads.reports) if request.method in r.methods]
         return loads, [i for i in hosts if replica in (None, loads.reports[i].replica)]
 
-    def _hosts(self, method: str) -> Set[str]:
-        """Return the replicas of a method that report to be live."""
-        return self._in_flight.present().live.get(method, frozenset())
 
-    def _lost(self, request: DecodeRequest, watched: Set[str]) -> MethodLostError | None:
-        """Return an error if the request's replica, one of those `watched`, is no longer live.
+class Call:
+    """Ask one method for an answer, and wait for its chunks.
 
-        It stops reporting or reports a failed engine, while others go on. Ray Serve would hold the
-        request until a new replica has started. If the replica is unknown, all replicas of its
-        method have to be gone. If no replica reports, only the reports are late, or there is no
-        other replica to ask.
+    A deadline or a lost replica ends the wait. Their timers run for the whole answer, because a
+    timer and a task for every chunk would cost more than the chunk.
+    """
+
+    def __init__(self, calls: Calls, request: DecodeRequest, terms: Terms) -> None:
+        self.request = request
+        self._calls, self._terms = calls, terms
+        self._loop = asyncio.get_running_loop()
+        self._chunks = calls.streams[request.method](request, terms.whole)
+        self._progress = Progress(request, self._loop.time(), terms.whole)
+        self._watched = calls.hosts(request.method)
+        self._since = calls.circuits.sent(request.method)
+        calls.in_flight.begin(request)
+        self._read: float | None = None
+        """Since when the reader has had the last chunk; None while a chunk is awaited."""
+        self._waiting: asyncio.Timeout | None = None
+        self._over: Exception | None = None
+        """Why no further chunk is awaited."""
+        self._closed = False
+        self._look = self._loop.call_later(WATCH_SECONDS, self._watch)
+        self._deadline: asyncio.TimerHandle | None = None
+        if terms.deadline is not None:
+            passed = DeadlineError("the deadline passed")
+            self._deadline = self._loop.call_at(terms.deadline, self._end, passed)
+
+    async def next(self) -> DecodeChunk | None:
+        """Return the next chunk, None after the last one.
+
+        Raises EngineRefusedError and EngineBusyError before the first chunk; RequestFaultError,
+        MethodLostError, DeadlineError and the replica's own errors at any time. The call is closed
+        after an error.
         """
-        if not watched or not self.ready():
-            return None
-        hosts, replica = self._hosts(request.method), self._in_flight.replica(request.request_id)
-        gone = not hosts if replica is None else replica in watched - hosts
-        return MethodLostError(f"{request.method}: its replica is not live") if gone else None
+        self._resume()
+        progress = self._progress
+        try:
+            chunk = await self._arrived()
+            if chunk is None:
+                if not progress.ended:
+                    raise MethodLostError("the stream ended without a last chunk")
+                return None
+            if chunk.request_fault:
+                raise RequestFaultError(chunk.error)
+            if chunk.finish_reason in ("error", "cancelled"):
+                raise MethodLostError(chunk.error or chunk.finish_reason)
+        except BaseException as error:
+            await self.close(error)
+            if progress.ended and self._is_failure(error):
+                return None  # what fails now is not the answer, which is complete
+            raise
+        progress.saw(chunk, self._loop.time())
+        if progress.ended:
+            self._calls.in_flight.ended(self.request.request_id)
+        self._read = self._loop.time()
+        return chunk
 
+    async def close(self, error: BaseException | None = None) -> None:
+        """End the work and count how the call ended, unless that has happened before.
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+        error: what the last chunk failed of; None if the answer is complete or its reader leaves.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._resume()
+        try:
+            await self._chunks.aclose()
+        except Exception as broken:  # whatever the failure, it is the replica's
+            error = error or broken
+        finally:
+            self._look.cancel()
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._settle(error)
+
+    def _settle(self, error: BaseException | None) -> None:
+        """Tell the circuit breaker and the requests in flight how the call ended; if its answer is
+        cut off, say how far it came."""
+        calls, request, progress = self._calls, self.request, self._progress
+        failed = False if progress.ended else None
+        try:
+            if self._is_failure(error) and not progress.ended:
+                failed = True
+                calls.in_flight.failed(request.request_id)
+            if not isinstance(error, EngineRefusedError | EngineBusyError):
+                now = self._loop.time()
+                late = calls.late(progress, now)
+                stats = progress.cut(now, calls.report(request), late)
+                if stats is not None:
+                    self._terms.cut(stats)
+                if isinstance(error, DeadlineError):
+                    failed = late or failed
+        finally:
+            calls.in_flight.give_up(request.request_id)
+            calls.circuits.ended(request.method, self._since, failed)
+
+    @staticmethod
+    def _is_failure(error: BaseException | None) -> bool:
+        """Return whether an error is the fault of the method or its replica."""
+        others = EngineRefusedError | EngineBusyError | RequestFaultError | DeadlineError
+        return isinstance(error, Exception) and not isinstance(error, others)
+
+    def _resume(self) -> None:
+        """Count the time for which the reader had the last chunk."""
+        if self._read is not None:
+            self._progress.held += self._loop.time() - self._read
+            self._read = None
+
+    async def _arrived(self) -> DecodeChunk | None:
+        """Wait for the next chunk until `_end`."""
+        if self._over is not None:
+            raise self._over
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                return await anext(self._chunks, None)
+        except Exception as error:
+            if self._over is None:
+                raise
+            raise self._over from error
+        finally:
+            self._waiting = None
+
+    def _watch(self) -> None:
+        self._look = self._loop.call_later(WATCH_SECONDS, self._watch)
+        if self._waiting is not None and self._calls.lost(self.request, self._watched):
+            self._end(MethodLostError(f"{self.request.method}: its replica is not live"))
+
+    def _end(self, why: Exception) -> None:
+        if self._over is None:
+            self._over = why
+            if self._waiting is not None:
+                self._waiting.reschedule(self._loop.time())

@@ -2,17 +2,15 @@
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 
 import numpy as np
 
-from deployments.request.failures import NEVER, Failures
+from deployments.request.circuits import PAUSE_SECONDS
 from deployments.request.prefixes import Prefixes
-from deployments.request.sent import Sent
 from router.evidence import Floats
-from router.replica_loads import ReplicaLoads
+from router.replica_loads import Added, ReplicaLoads
 from schemas import DecodeRequest, LoadReport, RoutingTable
 from schemas.prefixes import prefix_hashes
 
@@ -21,7 +19,95 @@ MANY_INGRESSES = 5
 each took the replica with the least work, all would take the same one. With four it still pays."""
 
 REMEMBERED = 4096
-"""Ended requests to remember until reports tell. Reports may stop."""
+"""Ended requests to remember until reports tell, and replicas and requests that failed: reports may
+stop, and what never ends well is never forgotten otherwise."""
+
+REPORTS_WITHOUT = 3
+"""Reports of a replica after which only they say what it has of a request that was accepted or has
+ended: the first may be older, the second may have been on its way."""
+
+FAILURES_IN_A_ROW = 2
+"""Failures after which a replica pauses. A single one may be the request's doing."""
+
+PAUSES, LOST, NEVER = 1, 2, 4
+
+
+@dataclass
+class Sent:
+    """Track one request in flight, or ended. `replica` is None while its replica is unknown.
+
+    Once its replica has `reported` the request, a report without it means that it has ended there.
+    So do REPORTS_WITHOUT reports `since` it was accepted, counted by their times; later `since` it
+    has ended. added: what it adds to the present reports. hashes: of its prompt's prefixes. gone:
+    whether its last chunk has arrived, so that no report should count it.
+    """
+
+    request: DecodeRequest
+    hashes: list[bytes]
+    replica: str | None = None
+    reported: bool = False
+    since: set[float] | None = None
+    added: Added | None = None
+    gone: bool = False
+
+    def is_new_to(self, report: LoadReport) -> bool:
+        """Return whether the report could not have counted this request yet."""
+        self.reported |= self.request.request_id in report.requests
+        return not self.told_by(report) and not self.reported
+
+    def told_by(self, report: LoadReport) -> bool:
+        """Count a report; return whether there are so many that only they say what is left."""
+        if self.since is None:
+            return False
+        if len(self.since) < REPORTS_WITHOUT:
+            self.since.add(report.time)
+        return len(self.since) == REPORTS_WITHOUT
+
+
+class Failures:
+    """Count each replica's failures since its last complete answer.
+
+    A replica that fails within milliseconds always has the least work, so work alone would rank it
+    first. Its method's circuit does not help: other methods may have the same replica.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._replicas: dict[str, tuple[int, float]] = {}
+        """Failures since the last answer, and when the pause ends."""
+        self._requests: dict[str, str] = {}
+        """The replica that each request failed on last."""
+
+    def failed(self, replica: str, request_id: str) -> None:
+        """Count a failure. The replica pauses if it is not the first one in a row."""
+        count, _ = self._replicas.pop(replica, (0, 0.0))
+        self._replicas[replica] = count + 1, self._clock() + PAUSE_SECONDS
+        self._requests[request_id] = replica
+        if len(self._replicas) > REMEMBERED:
+            del self._replicas[next(iter(self._replicas))]
+        if len(self._requests) > REMEMBERED:
+            del self._requests[next(iter(self._requests))]
+
+    def answered(self, replica: str, request_id: str) -> None:
+        """Forget the failures of a replica that has completed an answer."""
+        self._replicas.pop(replica, None)
+        self._requests.pop(request_id, None)
+
+    def ranks(self, replicas: Sequence[str], lost: Sequence[bool], request_id: str) -> list[int]:
+        """Return per replica 0, or why it comes after others: PAUSES, LOST, or both.
+
+        NEVER marks the replica that the request failed on last, if another one is not lost.
+        """
+        failed = self._requests.get(request_id)
+        others = any(name != failed and not gone for name, gone in zip(replicas, lost, strict=True))
+        return [
+            NEVER if name == failed and others else LOST * gone + PAUSES * self._pauses(name)
+            for name, gone in zip(replicas, lost, strict=True)
+        ]
+
+    def _pauses(self, replica: str) -> bool:
+        count, until = self._replicas.get(replica, (0, 0.0))
+        return count >= FAILURES_IN_A_ROW and self._clock() < until
 
 
 class InFlight:
@@ -54,18 +140,7 @@ class InFlight:
         """Requests of all ingresses."""
         self._prefixes = Prefixes()
         self._failures = Failures(clock)
-        self._tokens: Counter[str] = Counter()
-        """Output tokens of the requests in flight, by replica."""
         self._lock = threading.RLock()
-
-    @contextmanager
-    def sent(self, request: DecodeRequest) -> Iterator[None]:
-        """Track `request` during the block, until `ended` at the latest."""
-        self.begin(request)
-        try:
-            yield
-        finally:
-            self.give_up(request.request_id)
 
     def begin(self, request: DecodeRequest) -> None:
         """Track `request` from now on."""
@@ -157,10 +232,6 @@ class InFlight:
             self.present()
             return self._prefixes.held(hashes)
 
-    def reporting(self) -> Set[str]:
-        """Return the replicas that report."""
-        return self.present().index.keys()
-
     def ranked(
         self, replicas: Sequence[str], request: DecodeRequest, silent: Set[str] = frozenset()
     ) -> list[str]:
@@ -186,7 +257,7 @@ class InFlight:
             method = loads.number(request.method)
             work = loads.work(tokens, method, length - held)
             each = [
-                float(self._tokens[name] + tokens + loads.reading[method] * length)
+                float(self._tokens(name) + tokens + loads.reading[method] * length)
                 if i is None
                 else work[i]
                 for name, i in zip(replicas, places, strict=True)
@@ -213,13 +284,11 @@ class InFlight:
             return
         self._remove(sent)
         if sent.replica != replica:
-            self._count(sent, -1)
             if sent.replica is not None:
                 self._prefixes.forget(sent.replica, request_id)
             self._ended.pop((replica, request_id), None)
             self._prefixes.sent(replica, request_id, sent.hashes)
             sent.replica, sent.reported, sent.since = replica, False, None
-            self._count(sent, 1)
         if accepted:
             sent.since = set()
         self._add(sent, self.present())
@@ -231,7 +300,6 @@ class InFlight:
             loads = self.present()
             sent = self._sent.pop(request_id)
             self._remove(sent)
-            self._count(sent, -1)
             if sent.replica is None:
                 return
             sent.since, sent.gone = set(), gone
@@ -244,11 +312,10 @@ class InFlight:
         del self._ended[replica, request_id]
         self._prefixes.forget(replica, request_id)
 
-    def _count(self, sent: Sent, sign: int) -> None:
-        if sent.replica is not None:
-            self._tokens[sent.replica] += sign * sent.request.outstanding(0)
-            if not self._tokens[sent.replica]:
-                del self._tokens[sent.replica]
+    def _tokens(self, replica: str) -> int:
+        """Return the output tokens of the requests in flight on a replica."""
+        here = (sent for sent in self._sent.values() if sent.replica == replica)
+        return sum(sent.request.outstanding(0) for sent in here)
 
     def _add(self, sent: Sent, loads: ReplicaLoads) -> None:
         """Count a request unless the reports count it already or no replica can have it."""

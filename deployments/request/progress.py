@@ -25,7 +25,7 @@ class Progress:
     reader had a chunk and did not ask for the next; held_between: those of them from the first to
     the last chunk. longest: the longest pause between two chunks in seconds, without `held`.
     later_tokens, steps: of the chunks after the first, whose steps were timed. ended: whether the
-    answer is complete or was refused. late: whether the method has taken far longer than predicted.
+    answer is complete.
     """
 
     request: DecodeRequest
@@ -39,7 +39,6 @@ class Progress:
     later_tokens: int = 0
     steps: int = 0
     ended: bool = False
-    late: bool = False
 
     def saw(self, chunk: DecodeChunk, now: float) -> None:
         """Count a chunk that arrived now."""
@@ -71,9 +70,10 @@ class Progress:
         """Return whether the answer is late because its reader is."""
         return self.held > HELD * (now - self.began)
 
-    def cut(self, now: float, report: LoadReport | None) -> DecodeStats | None:
+    def cut(self, now: float, report: LoadReport | None, late: bool = False) -> DecodeStats | None:
         """Return the statistics of an answer that was cut off now; None if they say nothing.
 
+        late: whether the method has taken far longer than predicted.
         report: the last one of the replica that answers. It says which requests share the steps and
         how long the steps are; what the answer took beyond that, it waited for other prompts. If no
         decode step was seen, or the reader set their pace, only the report tells their time. The
@@ -88,7 +88,7 @@ class Progress:
         context = known + 1 + tokens
         batch = batch_of(method, report)
         step = 0.0 if report is None else report.recent_step_seconds.get(method, 0.0)
-        hung = self.silent(now) > HUNG * self.longest if steps else self.late
+        hung = self.silent(now) > HUNG * self.longest if steps else late
         if not hung and (not steps or self.held_between > HELD * seconds):
             if not steps and step > 0.0:
                 tokens, steps = 0, min(AVERAGED_STEPS, int((now - self.began) / step))

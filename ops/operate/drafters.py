@@ -1,7 +1,8 @@
-"""`specadapt drafters`: the heads that a service trains."""
+"""`specadapt drafters`: the heads that a service trains, and the answers that it keeps for it."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -11,21 +12,21 @@ import typer
 from ops.common import flags
 from ops.common.boundary import InputError
 from ops.common.output import emit, table
-from ops.operate.samples import place_of
 
 if TYPE_CHECKING:
-    from deployments.drafters.versions import VersionStore
-    from schemas import Gain, HeadPart, HeadsInForce, HeadVersion
-
-Number = Annotated[int, typer.Argument(min=1, metavar="NUMBER", help="number of the version")]
+    from deployments.head_training.samples import Samples
+    from deployments.head_training.versions import VersionStore
+    from schemas import HeadPart, HeadsInForce, HeadVersion
 
 
 def listing(config: flags.Config = None, json: flags.Json = None) -> None:
     """List the versions of all heads, newest first, and which of them serve.
 
+    With --json, each has its comparison with its parent on held-out answers.
+
     Example: `specadapt drafters list --config my.yaml`
     """
-    store = _store(config)
+    store, _ = _stores(config)
     heads, versions = store.in_force(), store.all()
     figures = {
         "in_force": heads.model_dump(mode="json"),
@@ -35,7 +36,7 @@ def listing(config: flags.Config = None, json: flags.Json = None) -> None:
     rows = [
         [
             *(version.number, version.part, version.parent, _time(version.created)),
-            *(version.samples.answers, _gain(version.verdict.overall), _serves(version, heads)),
+            *(version.samples.answers, _gain(version), _serves(version, heads)),
         ]
         for version in versions
     ]
@@ -43,45 +44,21 @@ def listing(config: flags.Config = None, json: flags.Json = None) -> None:
     emit(figures, lambda: [table(title, columns, rows), _training(heads)], json)
 
 
-def show(number: Number, config: flags.Config = None, json: flags.Json = None) -> None:
-    """Show where a version comes from and how it compares with its parent on held answers.
-
-    Example: `specadapt drafters show 3 --config my.yaml`
-    """
-    store = _store(config)
-    with _known():
-        version = store.get(number)
-    verdict, samples = version.verdict, version.samples
-    descent = f"tuned from {version.parent}" if version.parent else "the first of its line, trained"
-    groups = {"all": verdict.overall, **verdict.by_group}
-    columns = ["group", "held", "parent", "candidate", "gain", "interval"]
-    rows = [
-        [
-            *(name, gain.conversations, gain.parent, gain.candidate, _gain(gain)),
-            f"{gain.low:+.1%}, {gain.high:+.1%}",
-        ]
-        for name, gain in groups.items()
-        if gain is not None
-    ]
-    text = (
-        f"version {number} of {version.part}, {descent} on "
-        f"{samples.answers} answers ({samples.tokens} tokens) from {_time(samples.first)} to "
-        f"{_time(samples.last)}; {_serves(version, store.in_force()) or 'does not serve'}"
-    )
-    title = "Tokens per step by held conversations, with the 95% interval of the gain"
-    emit(version.model_dump(mode="json"), lambda: [text, table(title, columns, rows)], json)
-
-
-def promote(number: Number, config: flags.Config = None, json: flags.Json = None) -> None:
-    """Put a version in force in the place of the present one and of a canary.
+def promote(
+    number: Annotated[int, typer.Argument(min=1, metavar="NUMBER", help="number of the version")],
+    config: flags.Config = None,
+    json: flags.Json = None,
+) -> None:
+    """Make a version the active one, in the place of the present one and of a canary.
 
     Replicas load it within seconds. Running answers keep the version that they began with.
 
     Example: `specadapt drafters promote 3 --config my.yaml`
     """
-    store = _followed(config)
-    with _known():
-        _emit(store.promote(number), json)
+    try:
+        _emit(_followed(config).promote(number), json)
+    except LookupError as error:
+        raise InputError(f"NUMBER: {error}") from error
 
 
 def rollback(
@@ -91,7 +68,7 @@ def rollback(
     config: flags.Config = None,
     json: flags.Json = None,
 ) -> None:
-    """End a head's canary or, if there is none, return from the version in force to its parent.
+    """End a head's canary or, if there is none, return from the active version to its parent.
 
     Example: `specadapt drafters rollback eagle3 --config my.yaml`
     """
@@ -121,15 +98,11 @@ def train(
 
     Example: `specadapt drafters train --config my.yaml`
     """
-    from deployments.drafters.rounds import lacking, whole_conversations
-    from deployments.drafters.samples import Samples
-    from workers.target_hash import target_hash
+    from deployments.head_training.rounds import lacking, whole_conversations
 
-    store = _followed(config)
+    store, (_, kept) = _followed(config), _stores(config)
     heads, chosen = store.in_force(), _trained(part, config)
-    feedback, bundle = place_of(config)
-    target, stored = target_hash(bundle), Samples(feedback, bundle.name).stored()
-    missing = lacking(whole_conversations(each for each in stored if each.target == target))
+    missing = lacking(whole_conversations(kept.stored()))
     refusals = {
         "training is paused: `specadapt drafters resume` continues it": heads.paused,
         f"{heads.training} is trained already": heads.training is not None,
@@ -144,7 +117,7 @@ def train(
 
 
 def pause(config: flags.Config = None, json: flags.Json = None) -> None:
-    """Pause the training of heads. Versions in force stay.
+    """Pause the training of heads. Active versions stay.
 
     Example: `specadapt drafters pause --config my.yaml`
     """
@@ -159,10 +132,49 @@ def resume(config: flags.Config = None, json: flags.Json = None) -> None:
     _emit(_followed(config).pause(False), json)
 
 
+def samples(
+    erase: Annotated[
+        str | None,
+        typer.Option(
+            "--erase",
+            metavar="OWNER",
+            help="delete the answers of an owner, as the list names it: 'tenant NAME' or 'key "
+            "NAME'; '' without API keys",
+        ),
+    ] = None,
+    config: flags.Config = None,
+    json: flags.Json = None,
+) -> None:
+    """Count the answers that are kept for training by owner, or delete an owner's.
+
+    A running service deletes its own copy of what is erased within ten minutes.
+
+    Example: `specadapt drafters samples --erase "tenant acme" --config my.yaml`
+    """
+    if erase and not re.fullmatch(r"(tenant|key) .+", erase):
+        raise InputError(f"--erase: give 'tenant {erase}' or 'key {erase}'")
+    _, kept = _stores(config)
+    found = kept.stored()
+    answers = Counter(sample.owner for sample in found)
+    tokens = Counter[str]()
+    for sample in found:
+        tokens[sample.owner] += sample.tokens
+    if erase is not None:
+        kept.erase(erase)
+        erased = {"erased": erase, "answers": answers[erase], "tokens": tokens[erase]}
+        text = f"{answers[erase]} answers of {erase or 'requests without keys'} are erased"
+        emit(erased, lambda: [text], json)
+        return
+    rows = [[owner, answers[owner], tokens[owner]] for owner in sorted(answers)]
+    columns = ["owner", "answers", "tokens"]
+    figures = [dict(zip(columns, row, strict=True)) for row in rows]
+    emit(figures, lambda: [table(f"Answers in {kept.uri}", columns, rows)], json)
+
+
 def _trained(part: str | None, config: Path | None) -> "HeadPart":
     """Return the head that is meant among those that the configured service trains."""
     from deployments.configuration import resolved
-    from deployments.drafters.trainer import trained_parts
+    from deployments.head_training.trainer import trained_parts
     from ops.common.settings import served_config
     from workers.portfolio import served_bundle
 
@@ -179,12 +191,19 @@ def _trained(part: str | None, config: Path | None) -> "HeadPart":
     return parts[chosen]
 
 
-def _store(config: Path | None) -> "VersionStore":
-    from deployments.drafters.versions import VersionStore
+def _stores(config: Path | None) -> "tuple[VersionStore, Samples]":
+    """Return where a service keeps versions of heads, and samples of answers."""
+    from deployments.configuration import resolved
+    from deployments.head_training.samples import Samples
+    from deployments.head_training.versions import VersionStore
+    from ops.common.settings import served_config
+    from workers.bundle import load_bundle
     from workers.target_hash import target_hash
 
-    feedback, bundle = place_of(config)
-    return VersionStore(feedback, bundle.name, target_hash(bundle))
+    settings = resolved(served_config(config))
+    feedback, bundle = settings.feedback, load_bundle(settings.bundle)
+    target = target_hash(bundle)
+    return VersionStore(feedback, bundle.name, target), Samples(feedback, bundle.name, target)
 
 
 def _followed(config: Path | None) -> "VersionStore":
@@ -196,15 +215,7 @@ def _followed(config: Path | None) -> "VersionStore":
             "feedback.drafter_training is false, so that replicas serve the bundle's own heads: "
             "name the service's configuration with --config, or set it to true there"
         )
-    return _store(config)
-
-
-@contextmanager
-def _known() -> Iterator[None]:
-    try:
-        yield
-    except LookupError as error:
-        raise InputError(f"NUMBER: {error}") from error
+    return _stores(config)[0]
 
 
 def _emit(heads: "HeadsInForce", json: Any) -> None:
@@ -214,7 +225,7 @@ def _emit(heads: "HeadsInForce", json: Any) -> None:
             canary = heads.canaries.get(part)
             share = f"{canary.number} for {canary.share:.0%} of requests" if canary else None
             rows.append([part, number or "the bundle's own", share])
-        yield table("In force", ["part", "version", "canary"], rows)
+        yield table("Active", ["part", "version", "canary"], rows)
         yield _training(heads)
 
     emit(heads.model_dump(mode="json"), tables, json)
@@ -230,13 +241,12 @@ def _serves(version: "HeadVersion", heads: "HeadsInForce") -> str:
     canary = heads.canaries.get(version.part)
     if canary is not None and canary.number == version.number:
         return f"canary {canary.share:.0%}"
-    return "in force" if heads.number(version.part) == version.number else ""
+    return "active" if heads.number(version.part) == version.number else ""
 
 
-def _gain(gain: "Gain | None") -> str | None:
-    if gain is None:
-        return None
-    return f"{gain.candidate / gain.parent - 1.0:+.1%}"
+def _gain(version: "HeadVersion") -> str | None:
+    gain = version.verdict.overall
+    return None if gain is None else f"{gain.candidate / gain.parent - 1.0:+.1%}"
 
 
 def _time(seconds: float) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deployments.errors import ApiError
+from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer, Served
 from deployments.request.calls import Chunks
@@ -120,7 +121,7 @@ class Learning:
 
 
 class Ingress:
-    """What an ingress knows: the table and reports of its last exchanges (a `RoutingState`)."""
+    """What an ingress knows, in the place of a FeedbackLink: the table and the last reports."""
 
     connected, problem, age_seconds, epoch, drift, waiting, dropped = True, None, 0.0, 1, None, 0, 0
 
@@ -179,7 +180,8 @@ class Run:
             served = Served(
                 streams, Refusals(()), clock=lambda: self._machine.time, seed=seed * 1000 + i
             )
-            self._answerers.append(Answerer(served, ingress, config, self._embed, Metrics()))
+            link = cast(FeedbackLink, ingress)
+            self._answerers.append(Answerer(served, link, config, self._embed, Metrics()))
 
     async def ask_all(self, ended: Callable[[], None]) -> None:
         """Ask every request and wait for its end. ended: called after each."""
@@ -232,7 +234,7 @@ class Run:
         try:
             async with asyncio.timeout(clients.leave_after_seconds):
                 [answer] = await self._answerers[asked.ingress].answers(prompt)
-                asked.reason, asked.decide_seconds = answer.decision.reason, answer.routing_seconds
+                asked.reason, asked.decide_seconds = answer.decision.reason, answer.routed.seconds
                 async with aclosing(answer.chunks) as chunks:
                     async for _ in chunks:
                         pass

@@ -1,8 +1,11 @@
-"""Observations and load reports as they are sent."""
+"""Observations and load reports as they are sent, and requests in flight."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from schemas import DecodeStats, LoadReport, Observation
+from deployments.request.in_flight import InFlight
+from schemas import DecodeRequest, DecodeStats, LoadReport, Observation, SamplingParams
 
 
 def load(replica: str = "a", **fields) -> LoadReport:
@@ -36,3 +39,19 @@ def observation(identity: str, method: str = "naive", cluster: int = 0, **stats)
         propensity=1.0,
         time=time.time(),
     )
+
+
+def request(identity: str, method: str = "a", tokens: int = 50, **fields) -> DecodeRequest:
+    """Return a request for an answer of at most so many tokens."""
+    asked = {"prompt_token_ids": (1,) * 10, "sampling": SamplingParams(max_tokens=tokens)}
+    return DecodeRequest(request_id=identity, method=method, **asked | fields)
+
+
+@contextmanager
+def tracked(in_flight: InFlight, request: DecodeRequest) -> Iterator[None]:
+    """Track a request during the block, until `ended` at the latest."""
+    in_flight.begin(request)
+    try:
+        yield
+    finally:
+        in_flight.give_up(request.request_id)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from deployments.artifacts import portfolios
-from deployments.configuration import validated
+from deployments.configuration import resolved, validated
 from deployments.replica.placement import placed_engine, replica_options, resources_of
 from router.table import load_table
 from schemas import AppConfig, MethodDeployment
@@ -131,5 +131,5 @@ def test_a_shipped_profile_is_of_the_present_settings(name: str) -> None:
 def hashes(bundle: Path, methods: Iterable[str]) -> dict[str, str]:
     """The settings' hashes of a bundle's methods."""
     deployed = tuple(MethodDeployment(name=name) for name in methods)
-    engines = portfolios(AppConfig(bundle=bundle, methods=deployed))
+    engines = portfolios(resolved(AppConfig(bundle=bundle, methods=deployed)))
     return {spec.name: spec.settings_hash() for specs in engines for spec in specs}

@@ -11,7 +11,7 @@ from asking import answered, prompt, spoken
 from observations import load, observation
 from ray.util.metrics import Counter, Histogram, Metric
 
-from deployments.drafters.evidence import SUMS
+from deployments.head_training.canaries import SUMS
 from deployments.learning.feedback import Feedback
 from deployments.metrics import (
     MAX_KEYS,
@@ -152,9 +152,9 @@ async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record
     cluster = str(answer.decision.cluster)
     assert record.told["decisions", "draft_verify", "preferred"] == 1.0
     assert record.told["prompts", cluster, "draft_verify"] == 1.0
-    assert record.told["requests", "draft_verify", "preferred", "length"] == 1.0
-    assert 0.0 < record.told["decision_seconds",] == answer.routing_seconds
-    assert record.told["first_chunk_seconds", "draft_verify"] > answer.routing_seconds
+    assert record.told["requests", "draft_verify", "length", "preferred"] == 1.0
+    assert 0.0 < record.told["decision_seconds",] == answer.routed.seconds
+    assert record.told["first_chunk_seconds", "draft_verify"] > answer.routed.seconds
     assert record.told["output_tokens", cluster, "draft_verify"] == 12.0
     assert "degraded" not in {name for name, *_ in record.told}
 

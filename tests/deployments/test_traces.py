@@ -36,7 +36,7 @@ async def test_a_prompts_way(ingress, exported):
     assert spans["decide"].attributes["specadapt.method"] == answer.method
     assert spans["decode"].attributes["tokens"] == answer.stats.output_tokens
     seconds = {name: (span.end_time - span.start_time) / 1e9 for name, span in spans.items()}
-    assert seconds["decide"] == pytest.approx(answer.routing_seconds)
+    assert seconds["decide"] == pytest.approx(answer.routed.seconds)
     assert seconds["decode"] == pytest.approx(answer.stats.decode_seconds)
     parts = seconds["queue"] + seconds["prefill"]
     assert parts == pytest.approx(answer.stats.first_token_seconds, abs=1e-6)

@@ -10,8 +10,8 @@ from ray.exceptions import RayError
 from running_service import START_SECONDS, until
 from stored_heads import origin, store
 
-from deployments.drafters.actor import drafters_actor
-from deployments.drafters.sample_store import SampleStore
+from deployments.head_training.actor import head_training_actor
+from deployments.head_training.samples import SampleStore
 from deployments.run import APPLICATION
 from workers.target_hash import target_hash
 
@@ -29,7 +29,7 @@ def test_answers_are_stored_also_after_the_actor_has_died(service):
     ask(42, store=False)
     ask(43)
     until(lambda: {41, 43} <= stored(), START_SECONDS)  # the actor starts first
-    actor = drafters_actor(APPLICATION, service.config)
+    actor = head_training_actor(APPLICATION, service.config)
     ray.kill(actor, no_restart=False)
     ask(44)
     until(lambda: {41, 43, 44} <= stored(), START_SECONDS)

@@ -53,11 +53,8 @@ def prompts_file(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folders(tiny_bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A bundle and some answers of its target; nothing is compiled."""
-    import torch
-
-    monkeypatch.setattr(torch, "compile", lambda loss, **_: loss)
+def folders(tiny_bundle, tmp_path: Path):
+    """A bundle and some answers of its target."""
     line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [10, 11, 12]}
     lines = [json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)]
     (tmp_path / "generations.jsonl").write_text("".join(lines))

@@ -4,21 +4,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from ops.common.prompts import read
 from schemas.json_files import json_lines
 from training.generations import read_generations
-from training.heads.judge import LARGE_GROUP
-from training.heads.replay import read_replay
+from training.judge import LARGE_GROUP
+from training.tune import read_replay
 
 SHINGLE, RARE, SAME = 8, 12, 0.3
 """A prompt is taken from a text that has this share of those of its word 8-grams that are in at
 most RARE texts."""
 ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data"
 DOMAINS = (
     *("code", "creative", "dialogue", "edit", "general"),
     *("logic", "math", "qa", "tool_use", "translation"),
@@ -49,7 +45,7 @@ def test_smollm2_replays_all_kinds_and_is_judged_on_each() -> None:
     assert REPLAYED.stat().st_size < 1e6
     lines = [line for line in read_generations(REPLAYED) if line["domain"] != "chat"]
     assert all(REPLAY[line["id"]].domain == line["domain"] for line in lines)
-    held = Counter(sample.fit_id for sample in read_replay(REPLAYED).held)
+    held = Counter(sample.fit_id for sample in read_replay(REPLAYED)[1])
     assert {f"replay {domain}" for domain in (*DOMAINS, "chat")} == {*held}
     assert min(held.values()) >= LARGE_GROUP
 
@@ -76,23 +72,3 @@ def closest(own_texts: Mapping[str, str], texts: Iterable[str]) -> dict[str, flo
         found = Counter(index for shingle in rare for index in holders.get(shingle, ()))
         shares[name] = max(found.values(), default=0) / max(len(rare), 1)
     return shares
-
-
-@pytest.mark.skipif(
-    not (DATA / "instruct.jsonl").is_file(),
-    reason="needs the data folder ../shared/data beside the repository",
-)
-@pytest.mark.slow
-def test_no_prompt_is_taken_from_the_data():
-    rows = [row for file in sorted(DATA.glob("*.jsonl")) for _, row in json_lines(file)]
-    own = {row["id"]: row["prompt"] for row in PROMPTS}
-    own |= {prompt.id: prompt.text for prompt in REPLAY.values()}
-    shares = closest(own, map(texts_of, rows))
-    assert max(shares.values()) < SAME, [name for name in shares if shares[name] >= SAME]
-
-
-def texts_of(row: dict[str, Any]) -> str:
-    """All texts of a conversation."""
-    turns = row.get("messages") or row.get("turns") or ()
-    texts = [row.get("prompt"), row.get("response"), *(turn.get("content") for turn in turns)]
-    return "\n".join(text for text in texts if text)

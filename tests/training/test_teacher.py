@@ -1,7 +1,6 @@
-"""Targets as teachers of heads: ours, transformers' own, and those that are refused."""
+"""Targets as teachers of heads: their states, and those that are refused."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tests.training.counting import GEOMETRY
-from training.heads.eagle import Eagle
-from training.heads.teacher import Teacher
-from training.model import Layer, Llama
+from tests.training.counting import SHAPE, make_target
+from training import teacher as teaching
+from training.heads import Eagle
+from training.teacher import Teacher
 
-SHAPE = replace(GEOMETRY, layers=3, heads=4, kv_heads=2)
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -27,9 +26,10 @@ SHAPE = replace(GEOMETRY, layers=3, heads=4, kv_heads=2)
         ("quantization_config", {"quantization_config": {"quant_method": "fp8"}}),
     ],
 )
-def test_a_target_of_another_kind_is_refused_by_name(field, changes, tmp_path: Path) -> None:
-    Llama(SHAPE).save(tmp_path)
-    Teacher.load(tmp_path)
+def test_a_target_of_another_kind_is_refused_by_name(
+    field: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    make_target().config.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
     with pytest.raises(ValueError, match=field):
@@ -37,24 +37,13 @@ def test_a_target_of_another_kind_is_refused_by_name(field, changes, tmp_path: P
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_a_target_that_transformers_computes(family: str, tmp_path: Path) -> None:
-    """Untied, with its own head size and scaled rotary embeddings: states of packed documents are
-    those of each alone, and its LM head makes its logits of the last one."""
+def test_states_of_packed_documents_are_those_of_each_alone(family: str, tmp_path: Path) -> None:
+    """Of an untied target with its own head size and scaled rotary embeddings. Its LM head makes
+    its logits of the last state."""
     torch.manual_seed(0)
     scaled = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
-    config = AutoConfig.for_model(
-        family,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        intermediate_size=64,
-        vocab_size=64,
-        tie_word_embeddings=False,
-        rope_parameters=scaled,
-        initializer_range=0.1,
-    )
+    more: dict[str, Any] = {"head_dim": 32, "rope_parameters": scaled, "tie_word_embeddings": False}
+    config = AutoConfig.for_model(family, **SHAPE | more, initializer_range=0.1)
     model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
     model.save_pretrained(tmp_path)
     teacher = Teacher.load(tmp_path)
@@ -73,25 +62,15 @@ def test_a_target_that_transformers_computes(family: str, tmp_path: Path) -> Non
     assert head.layers[0].self_attn.q_proj.weight.shape == (64, 32)
     halved = 0.5 * 10000.0 ** (-torch.arange(0, 32, 2) / 32)
     torch.testing.assert_close(head.layers[0].self_attn.inverse, halved)
-    assert head.config()["rope_parameters"]["factor"] == 2.0
+    assert head.config["rope_parameters"]["factor"] == 2.0
 
 
-def test_all_layers_share_one_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs = []
-
-    def backend(graph: Any, _: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    def compile_layer(layer: Layer, **options: Any) -> None:
-        torch.nn.Module.compile(layer, backend=backend, **options)
-
-    monkeypatch.setattr(Layer, "compile", compile_layer)
-    torch.manual_seed(0)
-    model = Llama(SHAPE)
-    ids = torch.randint(0, 64, (2, 40))
-    documents = (torch.arange(40) >= 15).long().expand(2, -1)
-    expected = Teacher.of(model).states(ids, documents, (0, 2))
-    states = Teacher.of(model, compiled=True).states(ids, documents, (0, 2))
-    torch.testing.assert_close(states, expected)
-    assert len(graphs) == 1
+@pytest.mark.parametrize(("units", "wanted"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_a_cpu_without_units_for_bfloat16_computes_in_float32(
+    monkeypatch: pytest.MonkeyPatch, units: bool, wanted: torch.dtype
+) -> None:
+    monkeypatch.setattr(teaching, "computes_bfloat16", lambda: units)
+    assert teaching.arithmetic(CPU) == wanted
+    assert teaching.arithmetic(torch.device("cuda")) == torch.bfloat16
+    with teaching.autocast(CPU):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == wanted

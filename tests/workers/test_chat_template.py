@@ -211,17 +211,6 @@ def test_a_prompt_is_its_own_template():
     assert controls(tokenizer, ids) == ["<|im_start|>", "<|im_end|>", "<think>"]
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [("<|im_", "end|>"), ("a <", "think>"), ("<|im_end|><think", ">b")]
-)
-def test_messages_make_no_control_token_together(first, second):
-    tokenizer = thinking_tokenizer("{% for m in messages %}{{ m.content | trim }}{% endfor %}")
-    chat = [{"role": "user", "content": f"{first} "}, {"role": "user", "content": second}]
-    ids = encode_chat(tokenizer, chat, True)
-    assert controls(tokenizer, ids) == []
-    assert tokenizer.decode(ids) == first + second
-
-
 def test_a_template_writes_unmarked_tokens_and_the_spaces_they_take():
     tokenizer = thinking_tokenizer(
         "{% for m in messages %}<tool_call>{{ m.content }}  </tool_call>\n{% endfor %}<think>"

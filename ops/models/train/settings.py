@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from ops.common.boundary import InputError
 from schemas.base import Settings
@@ -20,43 +20,26 @@ class HeadTraining(Settings):
 
     bundle: Path = Field(description="folder of the model family")
     generations: Path = Field(description="answers of the target, from `train generate`")
-    target: Path | None = Field(None, description="folder of the target; default: the bundle's")
     start: Path | None = Field(
         None, description="folder of a head to continue from; it sets vocabulary and shape"
     )
     out: Path | None = Field(None, description="folder of the head; default: the bundle's part")
     work: Path | None = Field(
-        None, description="folder for checkpoints and logs; a later run resumes from it"
-    )
-    features: Path | None = Field(
-        None, description="folder of the target's states; heads can share it"
+        None, description="folder of the checkpoint; a later run resumes from it"
     )
     positions: int | None = Field(None, ge=1, le=8, description="tokens ahead to train for")
     vocabulary: int | None = Field(
         None, ge=0, description="most frequent answer tokens that the head drafts; 0 for all"
     )
     length: int = Field(512, ge=16, description="tokens per row; longer text is cut")
-    cache_gb: float = Field(10.0, ge=0, description="GB of the target's states kept on disk")
+    cache_gb: float = Field(4.0, ge=0, description="GB of memory for the target's states")
     tokens: int = Field(20_000_000, ge=1, description="training tokens in all")
     minutes: float | None = Field(None, ge=0.1, description="time limit, decay included")
     learning_rate: float = Field(6e-3, ge=0, description="peak rate of matrices; others follow")
-    warmup_tokens: int = Field(100_000, ge=0, description="tokens of learning-rate warm-up")
-    batch_tokens: int = Field(4096, ge=2048, description="tokens per batch")
-    batches_per_step: int = Field(1, ge=1, description="batches whose gradients make a step")
-    patience: int | None = Field(
-        None, ge=1, description="evaluations without improvement until the run ends"
-    )
-    eval_every: int = Field(200, ge=1, description="steps between evaluations")
+    batch_tokens: int = Field(4096, ge=16, description="tokens per batch")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(CORES, ge=1, description="CPU threads")
     seed: int = Field(0, ge=0, lt=2**32)
-
-    @field_validator("batch_tokens")
-    @classmethod
-    def _packs(cls, tokens: int) -> int:
-        if tokens % 2048:
-            raise ValueError(f"{tokens} is not a multiple of 2048")
-        return tokens
 
     @model_validator(mode="after")
     def _rows_fill_batches(self) -> "HeadTraining":

@@ -104,13 +104,6 @@ async def test_completion_logprobs(ingress):
     assert offsets == logprobs["text_offset"]
 
 
-async def test_logprobs_only_where_asked_for(ingress):
-    [choice] = (await posted(ingress, "/v1/chat/completions", CHAT))["choices"]
-    assert choice["logprobs"] is None
-    [choice] = (await posted(ingress, "/v1/chat/completions", CHAT | {"logprobs": True}))["choices"]
-    assert all(token["top_logprobs"] == [] for token in choice["logprobs"]["content"])
-
-
 async def test_an_answer_without_a_visible_token_has_empty_logprobs(ingress):
     end = ingress.reader.tokenizers.own.eos_token_id
     wishes = {"logit_bias": {str(end): 100}, "temperature": 0, "ignore_eos": False}
@@ -129,13 +122,6 @@ async def test_an_answer_without_a_visible_token_has_empty_logprobs(ingress):
         said = [json.loads(event)["choices"][0] for event in events(response)[:-1]]
         assert [one["logprobs"] for one in said if one["logprobs"] is not None] == [empty]
         assert said[-1]["finish_reason"] == "stop"
-
-
-async def test_a_bias_for_no_token_is_refused(ingress):
-    asked = CHAT | {"logit_bias": {"99999999": 1}}
-    response = await ingress.http.post("/v1/chat/completions", json=asked)
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == "logit_bias"
 
 
 def test_tokens_have_their_own_bytes(tiny_bundle):

@@ -27,13 +27,6 @@ async def test_each_prompt_is_answered_as_if_alone(ingress):
     assert ingress.link.waiting == 6, "an observation for each"
 
 
-async def test_token_ids_say_the_same_as_their_text(ingress):
-    ids = [ingress.reader.tokenizers.own.encode(prompt) for prompt in PROMPTS]
-    _, texts = await alone(ingress)
-    together = (await posted(ingress, prompt=ids)).json()
-    assert [choice["text"] for choice in together["choices"]] == texts
-
-
 async def test_choices_stand_beside_their_prompt(ingress):
     asked = {"temperature": 1, "seed": 5, "n": 2}
     _, texts = await alone(ingress, **asked)
@@ -61,12 +54,6 @@ async def test_streamed_they_say_the_same(openai_client, echo):
     ] * 3
     assert usage.prompt_tokens == whole.usage.prompt_tokens
     assert usage.completion_tokens == whole.usage.completion_tokens
-
-
-async def test_an_echo_is_the_prompt_and_the_answer(ingress):
-    [text] = (await alone(ingress))[1][:1]
-    [choice] = (await posted(ingress, prompt=PROMPTS[0], echo=True)).json()["choices"]
-    assert choice["text"] == PROMPTS[0] + text
 
 
 @pytest.mark.parametrize(
@@ -102,10 +89,3 @@ async def test_one_that_cannot_begin_ends_them_all(ingress):
     response = await posted(ingress, **asked)
     assert response.json()["error"]["code"] == "request_given_up"
     await until(lambda: ingress.engine.load().running == 0)
-
-
-async def test_a_completion_follows_a_regular_expression(ingress):
-    pattern = {"kind": "regex", "text": "(yes|no)!"}
-    response = await posted(ingress, prompt="well?", ignore_eos=False, grammar=pattern)
-    [choice] = response.json()["choices"]
-    assert choice["text"] in ("yes!", "no!")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deployments.api.drafted_runs import DraftedRuns
+from deployments.api.replies import DraftedRuns
 from schemas import DecodeChunk
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello there"}]}

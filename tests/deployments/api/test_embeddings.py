@@ -89,11 +89,6 @@ async def test_what_cannot_be_embedded_is_refused_by_name(ingress, case):
     assert (error["code"], error["param"]) == (code, param)
 
 
-async def test_the_encoders_own_dimension_may_be_named(ingress):
-    body = await embedded(ingress, input="a", dimensions=384, user="someone")
-    assert len(body["data"][0]["embedding"]) == 384
-
-
 async def test_without_an_encoder_it_is_unavailable_and_not_listed(ingress, config):
     without = Embeddings(None)
     api = HttpApi(ingress.reader, ingress.answerer, without, ingress.link, Metrics(), config)

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from deployments.api.reading import fair_threads
-from deployments.api.reading.fair_threads import FairThreads
+from deployments.api import fair_threads
+from deployments.api.fair_threads import FairThreads
 from deployments.errors import ApiError
 
 SMALL, LARGE = 1000, 200_000

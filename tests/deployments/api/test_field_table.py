@@ -11,10 +11,10 @@ from openai.types.chat import completion_create_params as chat_create_params
 
 from deployments.api.known_fields import ONLY, WITHOUT_EFFECT
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.api.responses_and_messages.messages import MessagesRequest
+from deployments.api.responses_and_messages.responses import ResponsesRequest
+from deployments.api.responses_and_messages.surface import Passed
 from deployments.api.structured import GUIDED
-from deployments.api.surfaces.messages import MessagesRequest
-from deployments.api.surfaces.responses import ResponsesRequest
-from deployments.api.surfaces.surface import Passed
 
 PAGE = Path(__file__).parents[3] / "docs" / "fields.md"
 BODIES = (ChatRequest, CompletionRequest)

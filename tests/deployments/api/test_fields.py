@@ -7,10 +7,8 @@ import pytest
 from asking import HELLO, events, posted
 
 from deployments.api.input import parse
-from deployments.api.request_bodies import ChatRequest, CompletionRequest
+from deployments.api.request_bodies import ChatRequest
 from deployments.api.response_headers import IGNORED, LONGEST_NAME, MOST_NAMES, listed
-from deployments.errors import ApiError
-from deployments.request.shedding import lower
 
 GREEDY = HELLO | {"model": "tiny:naive", "temperature": 0, "ignore_eos": True}
 TEXT = {"model": "tiny:naive", "prompt": "hello", "max_tokens": 12, "temperature": 0}
@@ -214,11 +212,3 @@ async def test_other_cache_keys_find_no_prefix(ingress):
 def test_a_request_may_lower_its_keys_priority_and_never_raise_it():
     assert chat(priority=1).most_urgent == chat(service_tier="flex").most_urgent == "low"
     assert chat(priority=-9).most_urgent == chat(service_tier="priority").most_urgent == "high"
-    assert (lower("normal", "high"), lower("high", "low")) == ("normal", "low")
-
-
-def test_least_tokens_fit_the_most():
-    request = parse(CompletionRequest, b'{"model": "m", "prompt": "a", "min_tokens": 17}')
-    with pytest.raises(ApiError) as caught:
-        request.sampling(1, 100)
-    assert caught.value.param == "min_tokens"

@@ -5,8 +5,6 @@ import json
 import pytest
 from asking import HELLO, events
 
-from deployments.errors import ApiError
-
 
 async def test_a_chat_answer(ingress):
     response = await ingress.http.post("/v1/chat/completions", json=HELLO)
@@ -170,19 +168,6 @@ async def test_unknown_paths_answer_in_the_same_form(ingress, method, path, stat
     assert response.status_code == status
     assert "message" in response.json()["error"]
     assert ("allow" in response.headers) == (status == 405)
-
-
-@pytest.mark.parametrize(
-    ("status", "later"), [(400, False), (429, True), (500, False), (503, True)]
-)
-async def test_what_may_succeed_later_says_when(ingress, monkeypatch, status, later):
-    async def refuses(_):
-        raise ApiError(status, "no")
-
-    monkeypatch.setattr(ingress.answerer, "answers", refuses)
-    response = await ingress.http.post("/v1/chat/completions", json=HELLO)
-    assert response.status_code == status
-    assert ("retry-after" in response.headers) == later
 
 
 async def test_an_unforeseen_failure_is_an_error_object_too(ingress, monkeypatch):

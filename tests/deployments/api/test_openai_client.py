@@ -34,23 +34,6 @@ async def test_the_stream_helper_collects_the_answer(openai_client):
     assert events[-1].content == whole
 
 
-async def test_fields_without_effect_are_accepted(openai_client):
-    answer = await openai_client.chat.completions.create(
-        model="tiny",
-        messages=[{"role": "developer", "content": "Be brief."}, *HELLO["messages"]],
-        max_completion_tokens=4,
-        user="someone",
-        safety_identifier="someone",
-        metadata={"purpose": "test"},
-        store=False,
-        service_tier="auto",
-        tools=[],
-        tool_choice="auto",
-        parallel_tool_calls=True,
-    )
-    assert answer.usage.completion_tokens <= 4
-
-
 async def test_a_missed_deadline_is_not_sent_again(openai_client):
     patient = openai_client.with_options(
         max_retries=5, default_headers={"x-specadapt-deadline-ms": "1"}

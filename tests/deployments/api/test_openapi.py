@@ -16,9 +16,9 @@ from deployments.api.embeddings import EmbeddingRequest
 from deployments.api.generation import GenerationRequest
 from deployments.api.known_fields import ONLY, WITHOUT_EFFECT
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
-from deployments.api.surfaces.messages import CountRequest, MessagesRequest
-from deployments.api.surfaces.responses import ResponsesRequest
-from deployments.request.deadline import HEADER
+from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
+from deployments.api.responses_and_messages.responses import ResponsesRequest
+from deployments.request.objectives import DEADLINE
 
 PAGE = {"/", "/web/{name}", "/openapi.json"}
 CHATS = "/v1/chat/completions"
@@ -92,7 +92,7 @@ def answerable(case):
         embeds = case.path == "/v1/embeddings"
         most = "max_output_tokens" if case.path == "/v1/responses" else "max_tokens"
         case.body |= {"model": "all-MiniLM-L6-v2"} if embeds else {"model": "tiny", most: 4}
-    case.headers.pop(HEADER, None)
+    case.headers.pop(DEADLINE, None)
     return case
 
 

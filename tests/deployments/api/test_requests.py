@@ -28,8 +28,7 @@ def refusal(kind, body):
 def test_defaults_are_openais():
     sampling = chat().sampling(prompt_tokens=10, context_length=1000)
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (1.0, 1.0, 990)
-    completion = parse(CompletionRequest, b'{"model": "m", "prompt": "a"}')
-    assert completion.sampling(10, 1000).max_tokens == 16
+    assert completion("a").sampling(10, 1000).max_tokens == 16
 
 
 def test_a_bundles_defaults_are_for_what_is_left_open():
@@ -45,10 +44,6 @@ def test_a_bundles_defaults_are_for_what_is_left_open():
     assert sampled(temperature=1, top_p=1) == (1.0, 1.0)
     explained = parse(ExplainRequest, b'{"prompt": "a"}', advised)
     assert explained.temperature == 0.2
-
-
-def test_the_default_length_gives_way_to_the_context():
-    assert chat().sampling(prompt_tokens=990, context_length=1000).max_tokens == 10
 
 
 @pytest.mark.parametrize("fields", [{"max_tokens": 11}, {"max_completion_tokens": 11}])
@@ -142,9 +137,9 @@ def test_how_many_log_probabilities():
     with pytest.raises(ApiError) as caught:
         chat(top_logprobs=2).sampling(1, 100)
     assert caught.value.param == "top_logprobs"
-    completion = parse(CompletionRequest, b'{"model": "m", "prompt": "a", "logprobs": 5}')
-    assert completion.sampling(1, 100).logprobs == 5
-    assert refusal(CompletionRequest, b'{"model": "m", "prompt": "a", "logprobs": 6}')
+    assert completion("a", logprobs=5).sampling(1, 100).logprobs == 5
+    with pytest.raises(ApiError):
+        completion("a", logprobs=6)
 
 
 def test_what_clients_send_back_is_accepted():
@@ -173,24 +168,9 @@ def test_text_parts_are_joined():
 
 
 @pytest.mark.parametrize(
-    "neutral",
-    [
-        {"n": 1},
-        {"tools": []},
-        {"tools": None},
-        {"logprobs": False},
-        {"presence_penalty": 0.0},
-        {"response_format": {"type": "text"}},
-        {"user": "someone", "metadata": {"a": "b"}},
-    ],
-)
-def test_a_parameter_that_asks_for_nothing_is_accepted(neutral):
-    assert chat(**neutral).model == "m"
-
-
-@pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
+        ({"model": None}, "model", "missing_required_parameter"),
         ({"n": 0}, "n", "invalid_value"),
         ({"n": 17}, "n", "invalid_value"),
         ({"min_p": 2}, "min_p", "invalid_value"),
@@ -277,11 +257,6 @@ def test_a_message_has_content(role, said):
     chat(messages=[{"role": role, "content": ""}])
 
 
-def test_missing_fields_are_named():
-    error = refusal(ChatRequest, {"messages": HELLO["messages"]})
-    assert (error.param, error.code) == ("model", "missing_required_parameter")
-
-
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"[" * 30_000],
@@ -296,3 +271,68 @@ def test_what_is_not_a_json_object_is_refused(body):
 def test_a_routing_question_has_one_prompt(body):
     with pytest.raises(ApiError):
         parse(ExplainRequest, json.dumps(body).encode()).chat_messages()
+
+
+def completion(prompt, **fields):
+    body = json.dumps({"model": "m", "prompt": prompt} | fields).encode()
+    return parse(CompletionRequest, body)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("a b", {"prompt": "a b"}),
+        ([1, 2], {"prompt": [1, 2]}),
+        (["a b"], {"prompt[0]": "a b"}),
+        (["a", "b"], {"prompt[0]": "a", "prompt[1]": "b"}),
+        ([[1, 2], [3]], {"prompt[0]": [1, 2], "prompt[1]": [3]}),
+    ],
+)
+def test_prompts_in_any_of_their_forms(prompt, expected):
+    assert completion(prompt).prompts() == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param", "why"),
+    [
+        (["a"] * 65, "prompt", "at most 64 items"),
+        ([[1]] * 65, "prompt", "at most 64 items"),
+        (["a", 1], "prompt[1]", "valid string"),
+        (["a", [1]], "prompt[1]", "valid string"),
+        ([1, "a"], "prompt[1]", "valid integer"),
+        ([1, None], "prompt[1]", "valid integer"),
+        ([1.5], "prompt[0]", "valid integer"),
+        ([True], "prompt[0]", "valid integer"),
+        ([[1], "a"], "prompt[1]", "valid list"),
+        ([[1], ["a"]], "prompt[1][0]", "valid integer"),
+        ([[1, True]], "prompt[0][1]", "valid integer"),
+        ({"a": 1}, "prompt", "valid string"),
+        ([], "prompt", "at least 1 item"),
+    ],
+)
+def test_the_reason_is_that_of_the_form_that_was_meant(prompt, param, why):
+    with pytest.raises(ApiError) as caught:
+        completion(prompt)
+    assert caught.value.param == param
+    assert why in caught.value.message
+
+
+def test_a_request_has_so_many_answers():
+    assert len(completion(["a"] * 16, n=4).prompts()) == 16
+    with pytest.raises(ApiError, match=r"17 prompts with n 4 ask for 68 answers") as caught:
+        completion(["a"] * 17, n=4).prompts()
+    assert caught.value.param == "prompt"
+
+
+def test_an_echoed_prompt_has_log_probabilities_where_they_are_asked_for():
+    sampling = completion("a", echo=True, logprobs=2).sampling(1, 100)
+    assert (sampling.prompt_logprobs, sampling.logprobs) == (2, 2)
+    for fields in ({"echo": True}, {"logprobs": 2}):
+        assert completion("a", **fields).sampling(1, 100).prompt_logprobs is None
+
+
+def test_a_prompt_may_be_read_and_not_answered():
+    assert completion("a", max_tokens=0).sampling(1, 100).max_tokens == 1
+    with pytest.raises(ApiError) as caught:
+        completion("a", max_tokens=0, min_tokens=1).sampling(1, 100)
+    assert caught.value.param == "min_tokens"

@@ -127,6 +127,7 @@ async def test_an_error_of_a_stream_that_has_begun_is_an_event(service, path):
 @pytest.mark.parametrize("path", ASKED)
 async def test_a_client_that_leaves_while_it_waits_ends_the_work(service, path):
     client = service.ask(path, version="2.3")
+    await service.began.wait()
     await until(lambda: service.pings)
     client.leave()
     await client.answered()

@@ -6,9 +6,8 @@ import threading
 import pytest
 from asking import posted
 
-from deployments.api import prompt_reader
+from deployments.api import prompt_reader, tokenizers
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.reading import tokenizers
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.tokenizing import TokenizeRequest
 from deployments.errors import ApiError
@@ -116,7 +115,7 @@ async def test_results_of_tools_have_the_names_that_they_have_in_a_chat(
     ]
     read = await reader.chat(ChatRequest(model="tiny", messages=chat))
     told = await reader.tokenised(TokenizeRequest(messages=chat))
-    assert tuple(told.tokens) == read.token_ids
+    assert tuple(told["tokens"]) == read.token_ids
 
 
 async def test_tools_beyond_any_context_are_not_tokenised(tools_reader, monkeypatch):

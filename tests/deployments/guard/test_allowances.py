@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.errors import ApiError
-from deployments.guard.caller import Caller
-from deployments.guard.limits import Bucket, Meter, Meters, retry_after, worst
+from deployments.guard.caller import Bucket, Caller, Meter, Meters, check
 from schemas.keys import ApiKey, KeyRing, Limits
 
 
@@ -26,7 +25,9 @@ def test_requests_come_back_with_time(clock):
     excess = meter.excess()
     assert (excess.what, excess.limit, excess.seconds) == ("requests_per_minute", 2, 30.0)
     clock.now += 29.0
-    assert retry_after(meter.excess()) == 1
+    with pytest.raises(ApiError) as caught:
+        check([meter.excess()])
+    assert caught.value.retry_after == 1
     clock.now += 1.0
     assert meter.excess() is None
 
@@ -37,14 +38,6 @@ def test_tokens_of_an_answer_are_paid_afterwards(clock):
     assert meter.excess().what == "tokens_per_minute"
     assert meter.excess().seconds == pytest.approx(90.0, abs=0.1)
     clock.now += 91.0
-    assert meter.excess() is None
-
-
-def test_so_many_at_once(clock):
-    meter = Meter("key one", Limits(concurrent_requests=1), clock)
-    meter.begin()
-    assert meter.excess().what == "concurrent_requests"
-    meter.end()
     assert meter.excess() is None
 
 
@@ -61,10 +54,11 @@ def test_a_tenants_keys_share_its_limits_and_new_limits_begin_anew(clock):
     meters = Meters(clock)
     for meter in meters.of(one, ring):
         meter.begin()
-    assert worst(m.excess() for m in meters.of(two, ring)).holder == "tenant acme"
-    assert worst(m.excess() for m in meters.of(other, ring)) is None
+    with pytest.raises(ApiError, match="tenant acme"):
+        check(m.excess() for m in meters.of(two, ring))
+    check(m.excess() for m in meters.of(other, ring))
     more = ring.model_copy(update={"tenants": {"acme": Limits(requests_per_minute=5)}})
-    assert worst(m.excess() for m in meters.of(two, more)) is None
+    check(m.excess() for m in meters.of(two, more))
 
 
 @given(

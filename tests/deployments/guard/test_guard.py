@@ -11,15 +11,13 @@ from observations import load
 from pydantic import ValidationError
 from ray.exceptions import TaskCancelledError
 
-from deployments.api.answering import NO_LEARNING
-from deployments.errors import ApiError, line_full, request_fault
+from deployments.api.answering import NO_LEARNING, shed
+from deployments.errors import ApiError, line_full, missed, request_fault
 from deployments.guard.caller import Caller
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
-from deployments.request.deadline import HEADER, missed
-from deployments.request.objectives import FIRST, TOKEN
-from deployments.request.shedding import shed
+from deployments.request.objectives import DEADLINE, FIRST, TOKEN
 from schemas import GuardConfig
 
 KEYS = {
@@ -220,6 +218,29 @@ async def test_what_ends_by_the_requests_own_wish_is_charged(client, ingress, mo
     assert (first.status_code, again.status_code) == (error.status, 429)
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "fields"),
+    [
+        ("/tokenize", 200, {"prompt": "word " * 800}),
+        ("/v1/messages/count_tokens", 400, {"messages": "MANY"}),
+        ("/v1/chat/completions", 400, {"messages": "MANY"}),
+        ("/v1/completions", 400, {"prompt": "word " * 800}),
+    ],
+)
+async def test_what_reads_much_without_an_answer_is_charged(
+    behind_guard, monkeypatch, path, status, fields
+):
+    """Here a millisecond counts as much as all that the key has in a minute."""
+    monkeypatch.setattr("deployments.guard.caller.WORK_TOKENS", 1e7)
+    key = {"name": "one", "sha256": hash_of("secret"), "limits": {"tokens_per_minute": 5000}}
+    many = [{"role": "user", "content": "word " * 80}] * 10
+    body = {"model": "tiny"} | {k: many if v == "MANY" else v for k, v in fields.items()}
+    async with behind_guard({"keys": [key]})("secret") as client:
+        assert (await client.post(path, json=body)).status_code == status
+        later = await client.post(path, json=body)
+    assert later.status_code == 429, later.text
+
+
 async def test_nothing_is_begun_for_a_prompt_beyond_the_limit(client, monkeypatch):
     """A coroutine that nobody awaits is a line in the log for every refused request."""
 
@@ -246,7 +267,7 @@ async def test_browsers_are_told_what_a_page_may_do(client):
         page = await browser.get("/")
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["x-frame-options"] == "DENY"
-        headers = (HEADER, FIRST, TOKEN, NO_LEARNING)
+        headers = (DEADLINE, FIRST, TOKEN, NO_LEARNING)
         asked = {
             "origin": ORIGIN,
             "access-control-request-method": "POST",

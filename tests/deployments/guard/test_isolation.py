@@ -4,8 +4,7 @@ import pytest
 from asking import HELLO
 from pydantic import ValidationError
 
-from deployments.guard.isolation import check_isolation, scope_of
-from deployments.guard.key_file import hash_of
+from deployments.guard.key_file import check_isolation, hash_of, scope_of
 from deployments.replica.method import merged
 from schemas import EngineConfig, GuardConfig
 from schemas.config import DatastoreConfig

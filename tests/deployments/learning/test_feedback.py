@@ -46,17 +46,17 @@ class TestFeedback:
     async def test_what_was_taken_is_acknowledged_once_it_is_stored(self, config, monkeypatch):
         """Each ingress is told of its own, also of those that another's call stores."""
         actor = Feedback(config)
-        await actor.exchange([observation("first")], None, None, "x")
+        await actor.exchange([observation("first")], None, "x")
         monkeypatch.setattr(feedback_module, "STORE_SECONDS", 1e9)
-        stored = await actor.exchange([observation("second")], None, None, "x")
+        stored = await actor.exchange([observation("second")], None, "x")
         assert stored.acknowledged == {"second"}
         for ingress in ("x", "y"):
-            reply = await actor.exchange([observation(ingress)], None, None, ingress)
+            reply = await actor.exchange([observation(ingress)], None, ingress)
             assert (reply.taken, reply.acknowledged) == (True, frozenset())
         leaving = await actor.exchange([], None, "z", leaving=True)
         assert leaving.acknowledged == frozenset()
         for ingress in ("x", "y"):
-            again = await actor.exchange([observation("first")], None, None, ingress)
+            again = await actor.exchange([observation("first")], None, ingress)
             assert again.acknowledged == {ingress, "first"}
 
     async def test_a_slow_store_is_written_once_for_all_that_wait(self, config, monkeypatch):
@@ -74,8 +74,7 @@ class TestFeedback:
         actor._wait = 0.0
         monkeypatch.setattr(feedback_module, "STORE_SECONDS", 1e9)
         waiting = [
-            asyncio.create_task(actor.exchange([observation(name)], None, None, name))
-            for name in "abc"
+            asyncio.create_task(actor.exchange([observation(name)], None, name)) for name in "abc"
         ]
         await until(lambda: saves)
         free.set()

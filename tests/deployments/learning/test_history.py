@@ -92,6 +92,7 @@ async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
         await actor.roll_back(2)
 
 
+@pytest.mark.usefixtures("often")
 @pytest.mark.parametrize(
     "spoilt",
     [

@@ -44,18 +44,22 @@ async def test_nothing_is_lost(interval, texts):
     assert [c.finish_reason for c in chunks if c.finish_reason] == ["stop"]
 
 
-async def test_the_first_chunk_goes_at_once_and_the_others_together():
-    assert [c.text for c in await gathered(["a", "b", "c", "d"], 3600.0)] == ["a", "bcd"]
+INFINITE = float("inf")
 
 
-async def test_a_whole_answer_is_one_message():
-    assert [c.text for c in await gathered(["a", "b", "c"], float("inf"))] == ["abc"]
-
-
-async def test_the_interval_may_change_while_the_answer_comes():
-    intervals = iter([3600.0, 3600.0, 0.0, 3600.0, 3600.0])
-    chunks = merged(stream(["a", "b", "c", "d", "e"]), lambda: next(intervals))
-    assert [chunk.text async for chunk in chunks] == ["a", "bc", "de"]
+@pytest.mark.parametrize(
+    ("intervals", "messages"),
+    [
+        ([3600.0] * 5, ["a", "bcde"]),
+        ([INFINITE] * 5, ["abcde"]),
+        ([3600.0, 3600.0, 0.0, 3600.0, 3600.0], ["a", "bc", "de"]),
+    ],
+)
+async def test_the_first_chunk_goes_at_once_and_others_together(intervals, messages):
+    """The interval may change while the answer comes. A whole answer is one message."""
+    given = iter(intervals)
+    chunks = merged(stream(list("abcde")), lambda: next(given))
+    assert [chunk.text async for chunk in chunks] == messages
 
 
 def test_many_streams_share_their_messages_up_to_what_people_notice():

@@ -75,17 +75,16 @@ def test_a_shared_engine_has_one_placement_group(vllm_config):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "share"), [(0.0, None), (0.25, 0.225), (0.5, 0.45), (1 / 3, 0.3), (1.0, 0.9)]
+    ("gpus", "said", "share"),
+    [
+        *((0.0, {}, None), (0.25, {}, 0.225), (1 / 3, {}, 0.3), (1.0, {}, 0.9)),
+        (1.0, {"gpu_memory_utilization": 0.3}, 0.3),
+    ],
 )
-def test_the_engine_takes_the_memory_of_its_share(vllm_config, gpus, share):
-    config = placed(vllm_config, num_gpus=gpus)
+def test_the_engine_takes_the_memory_of_its_share(vllm_config, gpus, said, share):
+    config = placed(vllm_config, vllm=said, num_gpus=gpus)
     engine = engine_of(config, "vllm_naive")
     assert engine.vllm == ({"gpu_memory_utilization": share} if share else {})
-
-
-def test_a_share_that_is_configured_stays(vllm_config):
-    config = placed(vllm_config, vllm={"gpu_memory_utilization": 0.3}, num_gpus=1)
-    assert engine_of(config, "vllm_naive").vllm == {"gpu_memory_utilization": 0.3}
 
 
 def test_other_engines_know_nothing_of_it(config):

@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections import Counter
-from contextlib import ExitStack
 
 import pytest
 from observations import load
+from observations import request as asked
 from ray.serve._private.common import (
     DeploymentHandleSource,
     DeploymentID,
@@ -18,7 +18,6 @@ from ray.serve.request_router import PendingRequest
 
 from deployments.app import REPLICA_CHOICE
 from deployments.request.in_flight import InFlight, publish
-from schemas import DecodeRequest, SamplingParams
 
 METHOD = DeploymentID("naive", "app")
 
@@ -43,7 +42,6 @@ class World:
         self.in_flight = InFlight(lambda: self.reports)
         publish(METHOD.app_name, self.in_flight)
         self.router = self.made()
-        self._open = ExitStack()
 
     def made(self):
         """Another handle's router, from bytes of its own."""
@@ -60,13 +58,8 @@ class World:
     async def send(self, identity, tokens=50, router=None):
         """The replica that takes a request, as the ingress calls it; it stays under way."""
         router = router or self.router
-        request = DecodeRequest(
-            request_id=identity,
-            method="naive",
-            prompt_token_ids=(1,),
-            sampling=SamplingParams(max_tokens=tokens),
-        )
-        self._open.enter_context(self.in_flight.sent(request))
+        request = asked(identity, "naive", tokens)
+        self.in_flight.begin(request)
         # One HTTP request, so that all of its calls carry the same internal id.
         metadata = RequestMetadata("http", "http")
         pending = PendingRequest(args=[request, False], kwargs={}, metadata=metadata)
@@ -83,9 +76,7 @@ def batched(taken):
 
 @pytest.fixture
 async def world():
-    made = World()
-    yield made
-    made._open.close()
+    return World()
 
 
 async def test_the_fewest_outstanding_tokens_are_taken_not_the_fewest_requests(world):

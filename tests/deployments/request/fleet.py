@@ -2,7 +2,6 @@
 
 import random
 from collections import deque
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +26,6 @@ class Job:
     left: float
     arrived: float
     view: InFlight
-    tracked: AbstractContextManager[None]
 
 
 @dataclass
@@ -118,20 +116,18 @@ def served(
                 expected_tokens=counted,
             )
             view = sending[int(draws.integers(ingresses))]
-            tracked = view.sent(request)
-            tracked.__enter__()
+            view.begin(request)
             names = list(replicas)
             shuffled.shuffle(names)
             taken = view.ranked(names, request)[0]
             view.accepted(request.request_id, taken)
-            job = Job(request, tokens, tokens, arrivals[sent], view, tracked)
+            job = Job(request, tokens, tokens, arrivals[sent], view)
             replicas[taken].waiting.append(job)
             sent += 1
         for replica in replicas.values():
             for job in replica.tick():
                 took.append(now + TICK - job.arrived)
                 job.view.ended(job.request.request_id)
-                job.tracked.__exit__(None, None, None)
         tick += 1
     return np.asarray(took)
 

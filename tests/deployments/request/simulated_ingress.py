@@ -15,7 +15,7 @@ import numpy as np
 from deployments.errors import ApiError
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer, Served
-from deployments.request.interleaving import interleaved
+from deployments.request.answered import interleaved
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
 from ops.simulate.simulated_time import run_simulated
@@ -62,7 +62,7 @@ def in_simulated_time(work: Coroutine[Any, Any, Result]) -> Result:
 
 @dataclass
 class Known:
-    """A `RoutingState` that learns at once. reports: of a replica that has this method and runs
+    """A `FeedbackLink` that learns at once. reports: of a replica that has this method and runs
     steps of so many seconds."""
 
     adaptation: Adaptation

@@ -73,7 +73,7 @@ async def test_the_only_method_that_may_answer_is_asked_once_more(ingress):
 @pytest.fixture(autouse=True)
 def watchful(monkeypatch):
     """Calls look at the load reports often."""
-    monkeypatch.setattr("deployments.request.watch.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("deployments.request.calls.WATCH_SECONDS", 0.02)
 
 
 def reports(ingress, **replicas):
@@ -161,14 +161,6 @@ async def test_a_pin_is_obeyed_and_never_fails_over(ingress):
     ingress.streams["naive"] = broken(RuntimeError("gone"))
     with pytest.raises(ApiError):
         await answered(ingress, prompt(pinned="naive"))
-
-
-async def test_without_an_encoder_the_default_method_answers_and_says_so(ingress):
-    ingress.answerer._embed = None
-    answer = await answered(ingress, prompt())
-    assert (answer.method, answer.reason) == ("naive", "degraded")
-    assert answer.decision.cluster == -1
-    await spoken(answer)
 
 
 async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):

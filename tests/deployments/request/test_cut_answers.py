@@ -4,29 +4,25 @@ The ingress's parts are the real ones, in simulated time.
 """
 
 import asyncio
-from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from observations import load, request
 from simulated_ingress import Simulated, in_simulated_time
 
 from deployments.metrics import Metrics
 from deployments.request import circuits as breakers
-from deployments.request.calls import Calls, Terms
+from deployments.request.calls import Call, Calls, DeadlineError, Terms
 from deployments.request.circuits import Circuits
-from deployments.request.deadline import DeadlineError
 from deployments.request.in_flight import InFlight
 from deployments.request.progress import AVERAGED_STEPS, Progress
-from router.fit.assign import build_table
 from schemas import (
     DecodeChunk,
-    DecodeRequest,
     LoadReport,
     RoutingTable,
-    SamplingParams,
 )
-from tests.router.routing_world import CENTROIDS, ENCODER, make_profile
 
-SLOW = {"draft": 20.0}
+LEAVES, LATE = {"leaves": 1.0}, {"deadline_seconds": 1.0}
 
 
 @pytest.fixture
@@ -35,63 +31,40 @@ def first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breakers, "CONSECUTIVE_FAILURES", 1)
 
 
-@pytest.fixture(scope="module")
-def fitted() -> RoutingTable:
-    return build_table(*make_profile(per_cluster=30, noise=0.1, spread=0.3), CENTROIDS, ENCODER)
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_prompts_leave_a_slow_method_whose_clients_leave(fitted: RoutingTable, whole: bool) -> None:
-    async def asked() -> int:
-        service = Simulated(fitted)
-        for _ in range(30):
-            await service.ask(0, whole=whole)
-        service.slower |= SLOW
-        ends = [await service.ask(0, leaves=1.0, whole=whole) for _ in range(150)]
-        return sum(how == "left" for _, how in ends)
-
-    assert in_simulated_time(asked()) <= 15
-
-
-@pytest.mark.parametrize("slower", [20.0, 4.0])
-def test_prompts_leave_a_slow_method_that_misses_its_deadlines(
-    fitted: RoutingTable, slower: float
+@pytest.mark.parametrize(
+    ("slower", "asked"),
+    [(20.0, LEAVES), (20.0, LEAVES | {"whole": True}), (20.0, LATE), (4.0, LATE)],
+)
+def test_prompts_leave_a_method_that_has_become_slow(
+    fitted: RoutingTable, slower: float, asked: dict[str, Any]
 ) -> None:
-    async def asked() -> int:
+    """Its clients leave, or its answers miss their deadlines."""
+
+    async def ends() -> int:
         service = Simulated(fitted)
         for _ in range(30):
-            await service.ask(0)
+            await service.ask(0, whole=asked.get("whole", False))
         service.slower["draft"] = slower
-        ends = [await service.ask(0, deadline_seconds=1.0) for _ in range(150)]
-        return sum(how == "504" for _, how in ends)
+        return sum([(await service.ask(0, **asked))[1] != "whole" for _ in range(150)])
 
-    assert in_simulated_time(asked()) <= 15
+    assert in_simulated_time(ends()) <= 15
 
 
 @pytest.mark.parametrize("step", [0, 5])
-def test_a_method_that_hangs_is_disabled_after_missed_deadlines(
-    fitted: RoutingTable, step: int
+@pytest.mark.parametrize(
+    ("asked", "prompts", "most"), [(LEAVES, 150, 15), ({"deadline_seconds": 2.0}, 100, 20)]
+)
+def test_prompts_leave_a_method_that_hangs(
+    fitted: RoutingTable, step: int, asked: dict[str, Any], prompts: int, most: int
 ) -> None:
-    """The trials of the circuit breaker find it hanging still."""
+    """Its replica still reports the step time from before. The trials of the circuit breaker find
+    it hanging still."""
 
-    async def asked() -> int:
+    async def ends() -> int:
         service = Simulated(fitted, hung={"draft": step})
-        ends = [await service.ask(0, deadline_seconds=2.0) for _ in range(100)]
-        return sum(how == "504" for _, how in ends)
+        return sum([(await service.ask(0, **asked))[1] != "whole" for _ in range(prompts)])
 
-    assert in_simulated_time(asked()) <= 20
-
-
-@pytest.mark.parametrize("step", [0, 5])
-def test_prompts_leave_a_method_that_hangs(fitted: RoutingTable, step: int) -> None:
-    """Its replica still reports the step time from before. 150 of 150 clients had left."""
-
-    async def asked() -> int:
-        service = Simulated(fitted, hung={"draft": step})
-        ends = [await service.ask(0, leaves=1.0) for _ in range(150)]
-        return sum(how == "left" for _, how in ends)
-
-    assert in_simulated_time(asked()) <= 15
+    assert in_simulated_time(ends()) <= most
 
 
 @pytest.mark.usefixtures("first_failure")
@@ -135,7 +108,7 @@ def test_a_method_that_fails_in_the_middle_teaches_as_far_as_it_came(
     fitted: RoutingTable,
 ) -> None:
     async def asked() -> RoutingTable:
-        service = Simulated(fitted, slower=SLOW, dying={"draft": 8})
+        service = Simulated(fitted, slower={"draft": 20.0}, dying={"draft": 8})
         assert await service.ask(0) == ("draft", "whole")
         return service.state.table
 
@@ -177,22 +150,15 @@ def test_a_deadline_counts_against_a_method_that_made_it_late(
     assert in_simulated_time(asked()) == (set() if fields else {"draft"})
 
 
-REQUEST = DecodeRequest(
-    request_id="a",
-    method="draft",
-    prompt_token_ids=(1, 2),
-    sampling=SamplingParams(max_tokens=100),
-    expected_tokens=100,
-)
+REQUEST = request("a", "draft", 100, prompt_token_ids=(1, 2), expected_tokens=100)
 
 
 def report(**fields: object) -> LoadReport:
-    loads = {"running": 0, "waiting": 0, "outstanding_tokens": 0, "free_slots": 0, "time": 0.0}
-    return LoadReport.model_validate({"replica": "r", "methods": ("draft",), **loads, **fields})
+    return load(**{"methods": ("draft",), "free_slots": 0} | fields)
 
 
 class Reports:
-    """The part of a `RoutingState` that calls read."""
+    """The part of a `FeedbackLink` that calls read."""
 
     def __init__(self, table: RoutingTable, *loads: LoadReport) -> None:
         self.table, self.loads = table, loads
@@ -229,14 +195,13 @@ def test_a_deadline_counts_against_a_method_that_was_working(
         circuits = Circuits(["draft"], Metrics())
         in_flight = InFlight(lambda: state.loads)
         calls = Calls({"draft": stream}, state, circuits, in_flight)
-        terms = Terms(asyncio.get_running_loop().time() + 0.2, [].append)
-        with ExitStack() as beside:
-            for i in range(others):
-                other = REQUEST.model_copy(update={"request_id": str(i)})
-                beside.enter_context(in_flight.sent(other))
-            with pytest.raises(DeadlineError):
-                async for _ in calls.stream(REQUEST, False, terms):
-                    pass
+        terms = Terms(False, asyncio.get_running_loop().time() + 0.2, [].append)
+        for i in range(others):
+            in_flight.begin(REQUEST.model_copy(update={"request_id": str(i)}))
+        call = Call(calls, REQUEST, terms)
+        await call.next()
+        with pytest.raises(DeadlineError):
+            await call.next()
         return "draft" in circuits.resting()
 
     assert in_simulated_time(asked()) == disabled

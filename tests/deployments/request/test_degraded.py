@@ -20,11 +20,6 @@ async def said(ingress, **fields):
     return response.headers.get("x-specadapt-degraded")
 
 
-async def test_nothing_is_said_where_nothing_is_missing(ingress, counted):
-    assert await said(ingress) is None
-    assert counted.tags == []
-
-
 @pytest.mark.parametrize("stream", [True, False])
 async def test_no_encoder(ingress, counted, stream):
     ingress.answerer._embed = None

@@ -4,24 +4,14 @@ import asyncio
 
 import pytest
 from asking import Clock, answered, prompt, spoken
-from observations import load
+from observations import load, request, tracked
 
 from deployments.request.circuits import PAUSE_SECONDS
-from deployments.request.failures import LOST, NEVER, PAUSES, REMEMBERED, Failures
-from deployments.request.in_flight import InFlight
-from schemas import DecodeChunk, DecodeRequest, SamplingParams
+from deployments.request.in_flight import LOST, NEVER, PAUSES, REMEMBERED, Failures, InFlight
+from schemas import DecodeChunk
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
 BOTH = ["bad", "good"]
-
-
-def request(identity):
-    return DecodeRequest(
-        request_id=identity,
-        method="a",
-        prompt_token_ids=(1,) * 10,
-        sampling=SamplingParams(max_tokens=50),
-    )
 
 
 def test_a_replica_pauses_after_two_failures_without_an_answer_between():
@@ -65,13 +55,13 @@ def test_the_idlest_replica_is_left_out_while_it_pauses(others):
     flying = InFlight(lambda: reports)
     for name in "xy":
         assert flying.ranked(BOTH, request("new"))[0] == "bad"
-        with flying.sent(request(name)):
+        with tracked(flying, request(name)):
             flying.accepted(name, "bad")
             flying.failed(name)
-        with flying.sent(request(name)):
+        with tracked(flying, request(name)):
             assert flying.ranked(BOTH, request(name)) == ["good"]
     assert flying.ranked(BOTH, request("new")) == ["good"]
-    with flying.sent(request("z")):
+    with tracked(flying, request("z")):
         flying.accepted("z", "bad")
         flying.ended("z")
     assert flying.ranked(BOTH, request("new")) == ["bad", "good"]

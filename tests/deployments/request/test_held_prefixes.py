@@ -5,6 +5,7 @@ import observations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from observations import tracked
 from served import small_table
 
 from deployments.request.in_flight import REMEMBERED, InFlight
@@ -12,7 +13,7 @@ from deployments.request.prefixes import Prefixes
 from router.load import Prospect
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
-from schemas import DecodeRequest, EncoderInfo, SamplingParams
+from schemas import EncoderInfo
 from schemas.prefixes import prefix_hashes, prefix_lengths
 
 PROMPT = tuple(range(300))
@@ -29,13 +30,7 @@ def load(replica, **fields):
 
 
 def asking(name, prompt=PROMPT, scope=""):
-    return DecodeRequest(
-        request_id=name,
-        method="naive",
-        prompt_token_ids=prompt,
-        sampling=SamplingParams(max_tokens=50),
-        scope=scope,
-    )
+    return observations.request(name, "naive", prompt_token_ids=prompt, scope=scope)
 
 
 def holding(replica, prompt=PROMPT, scope="", **fields):
@@ -43,7 +38,7 @@ def holding(replica, prompt=PROMPT, scope="", **fields):
 
 
 def first_of(flying, request, names=("1", "2", "3")):
-    with flying.sent(request):
+    with tracked(flying, request):
         return flying.ranked(list(names), request)[0]
 
 
@@ -61,7 +56,7 @@ def test_a_prefix_counts_by_the_time_that_it_takes_to_read(outstanding):
 def test_a_replica_without_a_cache_holds_nothing():
     reports = [load("1"), load("2", prefixes=None)]
     flying = InFlight(lambda: reports, lambda: TABLE)
-    with flying.sent(asking("x")):
+    with tracked(flying, asking("x")):
         flying.accepted("x", "2")
         assert held_by(flying) == [0, 0]
         flying.accepted("x", "1")
@@ -96,7 +91,7 @@ def test_without_reports_not_every_prompt_is_remembered():
     reports = (load("1"),)
     flying = InFlight(lambda: reports, lambda: TABLE)
     for number in range(REMEMBERED + 10):
-        with flying.sent(asking(str(number), (number, *PROMPT))):
+        with tracked(flying, asking(str(number), (number, *PROMPT))):
             flying.accepted(str(number), "1")
     [first], [last] = (held_by(flying, (number, *PROMPT)) for number in (0, REMEMBERED))
     assert first == 0 < last
@@ -112,7 +107,7 @@ def test_another_scopes_prefix_is_not_held():
 def test_what_was_sent_is_held_until_reports_can_tell():
     reports = [load("1"), load("2")]
     flying = InFlight(lambda: reports, lambda: TABLE)
-    with flying.sent(asking("x")):
+    with tracked(flying, asking("x")):
         flying.placed("x", "1")
         flying.placed("x", "2")  # the first one was full
         flying.accepted("x", "2")
@@ -130,9 +125,9 @@ def test_what_was_sent_is_held_until_reports_can_tell():
 def test_two_requests_of_one_beginning_are_forgotten_apart():
     reports = [load("1"), load("2")]
     flying = InFlight(lambda: reports, lambda: TABLE)
-    with flying.sent(asking("x")):
+    with tracked(flying, asking("x")):
         flying.accepted("x", "1")
-        with flying.sent(asking("y")):
+        with tracked(flying, asking("y")):
             flying.accepted("y", "1")
             flying.accepted("y", "2")
         reports[:] = [load("1", time=1.0)]  # the second one is gone

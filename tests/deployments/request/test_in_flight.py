@@ -1,9 +1,8 @@
 """What an ingress has under way, in addition to what its replicas report."""
 
-from observations import load
+from observations import load, request, tracked
 
 from deployments.request.in_flight import InFlight
-from schemas import DecodeRequest, SamplingParams
 
 
 def report(replica, methods, outstanding=0, requests=None, waiting=0, **more):
@@ -22,15 +21,6 @@ def report(replica, methods, outstanding=0, requests=None, waiting=0, **more):
     )
 
 
-def request(identity, method="a"):
-    return DecodeRequest(
-        request_id=identity,
-        method=method,
-        prompt_token_ids=(1,) * 10,
-        sampling=SamplingParams(max_tokens=50),
-    )
-
-
 def loads_of(flying):
     """The reports with what is in flight."""
     loads = flying.present()
@@ -39,7 +29,7 @@ def loads_of(flying):
 
 def answered(flying, name, replica):
     """A request's way, to its last chunk."""
-    with flying.sent(request(name)):
+    with tracked(flying, request(name)):
         flying.accepted(name, replica)
         flying.ended(name)
 
@@ -47,7 +37,11 @@ def answered(flying, name, replica):
 def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
     reports = [report("1", ("a",)), report("2", ("a",)), report("3", ("b",))]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")), flying.sent(request("y")), flying.sent(request("z")):
+    with (
+        tracked(flying, request("x")),
+        tracked(flying, request("y")),
+        tracked(flying, request("z")),
+    ):
         added = loads_of(flying)
         assert sorted(r.running for r in added) == [0, 1, 2]
         assert added[2].running == 0
@@ -58,7 +52,7 @@ def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
 def test_a_report_that_lists_a_request_counts_it():
     reports = [report("1", ("a",), requests={"x": 40})]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         flying.placed("x", "1")
         assert loads_of(flying) == reports
 
@@ -79,7 +73,7 @@ def test_an_ended_request_is_taken_off_a_report_that_still_lists_it():
 def test_an_ended_request_is_taken_off_once_if_reports_have_just_come():
     reports = [report("1", ("a",))]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         flying.accepted("x", "1")
         reports[0] = report("1", ("a",), requests={"x": 40, "y": 30})
         flying.ended("x")
@@ -87,21 +81,10 @@ def test_an_ended_request_is_taken_off_once_if_reports_have_just_come():
         assert (load.running, load.outstanding_tokens) == (1, 30)
 
 
-def test_a_replica_whose_only_answer_has_just_ended_is_idle():
-    reports = [report("1", ("a",), requests={"x": 40})]
-    flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
-        flying.placed("x", "1")
-        flying.ended("x")  # its client may take its time to read it
-        [load] = loads_of(flying)
-        assert (load.running, load.outstanding_tokens) == (0, 0)
-        assert load.running_by_method == {}
-
-
 def test_what_has_ended_on_its_replica_is_not_added_while_a_client_reads():
     reports = [report("1", ("a",), requests={"x": 40})]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         flying.placed("x", "1")
         loads_of(flying)
         reports[0] = report("1", ("a",))
@@ -111,7 +94,7 @@ def test_what_has_ended_on_its_replica_is_not_added_while_a_client_reads():
 def test_what_has_a_replica_counts_there_even_if_another_is_idler():
     reports = [report("1", ("a",), outstanding=500), report("2", ("a",))]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         flying.placed("x", "1")
         assert [r.outstanding_tokens for r in loads_of(flying)] == [550, 0]
         # a replica without a report counts with what was sent to it
@@ -121,7 +104,7 @@ def test_what_has_a_replica_counts_there_even_if_another_is_idler():
 def test_what_no_replica_has_accepted_is_in_no_report():
     reports = [report("1", ("a",)), report("2", ("a",))]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         flying.placed("x", "1")
         assert [load.outstanding_tokens for load in loads_of(flying)] == [50, 0]
         flying.placed("x", "2")  # the first one was full
@@ -133,7 +116,7 @@ def test_what_no_replica_has_accepted_is_in_no_report():
 def test_where_some_wait_the_next_one_waits_too():
     reports = [report("1", ("a",)).model_copy(update={"running": 8, "waiting": 2})]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         [load] = loads_of(flying)
         assert (load.running, load.waiting) == (8, 3)
 
@@ -150,7 +133,7 @@ def test_an_ended_request_gives_its_place_back():
 def test_a_request_takes_the_place_that_its_replica_keeps_for_each():
     rows, paged = report("1", ("a",), slots_each=400), report("2", ("b",))
     flying = InFlight(lambda: [rows, paged])
-    with flying.sent(request("x")), flying.sent(request("y", "b")):
+    with tracked(flying, request("x")), tracked(flying, request("y", "b")):
         assert [load.free_slots for load in loads_of(flying)] == [600, 940]
 
 
@@ -158,7 +141,7 @@ def test_what_was_given_up_runs_on_until_its_replica_says_otherwise():
     """Cancelled, late or lost: the replica may not know of it yet."""
     reports = [report("1", ("a",), requests={"x": 40})]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         flying.accepted("x", "1")
     assert loads_of(flying) == reports
 
@@ -166,9 +149,9 @@ def test_what_was_given_up_runs_on_until_its_replica_says_otherwise():
 def test_a_request_that_failed_over_has_ended_where_it_ended_only():
     reports = [report("1", ("a",), requests={"x": 40}), report("2", ("b",), requests={"x": 40})]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         flying.accepted("x", "1")  # it dies, and is still listed
-    with flying.sent(request("x", "b")):
+    with tracked(flying, request("x", "b")):
         flying.accepted("x", "2")
         flying.ended("x")
         assert [load.running for load in loads_of(flying)] == [1, 0]
@@ -178,7 +161,7 @@ def test_an_answer_that_no_report_ever_listed_ends_while_its_client_reads():
     """It began and ended between two reports: those after the third know that it is not there."""
     reports = [report("1", ("a",))]
     flying = InFlight(lambda: reports)
-    with flying.sent(request("x")):
+    with tracked(flying, request("x")):
         flying.placed("x", "1")
         seen = []
         for time in (0.0, 0.0, 1.0, 2.0):

@@ -8,7 +8,7 @@ from asking import HELLO, Client, Clock, Counted, answered, broken, events, prom
 
 from deployments.errors import ApiError
 from deployments.request.circuits import CONSECUTIVE_FAILURES, PAUSE_SECONDS
-from deployments.request.deadline import HEADER
+from deployments.request.objectives import DEADLINE
 from schemas import DecodeChunk
 from workers.engine import EngineBusyError
 
@@ -37,7 +37,7 @@ def silent(reached, closed):
 
 
 async def post(ingress, body, milliseconds):
-    headers = {HEADER: str(milliseconds)}
+    headers = {DEADLINE: str(milliseconds)}
     return await ingress.http.post("/v1/chat/completions", json=body, headers=headers)
 
 
@@ -76,10 +76,10 @@ class TestDeadline:
 
     @pytest.mark.parametrize("said", ["", "0", "-5", "1.5", "soon", "9" * 30, "٣"])
     async def test_what_is_no_deadline_is_named(self, ingress, said):
-        headers = {HEADER: said.encode()}
+        headers = {DEADLINE: said.encode()}
         response = await ingress.http.post("/v1/chat/completions", json=HELLO, headers=headers)
         assert response.status_code == 400
-        assert response.json()["error"]["param"] == HEADER
+        assert response.json()["error"]["param"] == DEADLINE
 
 
 class TestCircuit:

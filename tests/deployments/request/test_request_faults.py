@@ -47,7 +47,10 @@ async def test_a_grammar_that_gets_stuck_is_a_400(ingress, asked_methods):
 async def test_a_stream_that_gets_stuck_ends_with_an_error_event(ingress, asked_methods, model):
     body = ASKED | {"model": model, "stream": True}
     response = await ingress.http.post("/v1/chat/completions", json=body)
-    *_, last = [json.loads(event) for event in events(response) if event != "[DONE]"]
+    if response.status_code == 400:  # the machine was busy, and the fault came with the first chunk
+        last = response.json()
+    else:
+        *_, last = [json.loads(event) for event in events(response) if event != "[DONE]"]
     assert last["error"]["code"] == "request_fault"
     assert len(asked_methods) == 1
     assert set(ingress.answerer.circuits.states().values()) == {"closed"}

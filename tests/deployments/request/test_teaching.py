@@ -3,14 +3,7 @@
 import pytest
 from simulated_ingress import Simulated, in_simulated_time
 
-from router.fit.assign import build_table
 from schemas import Grammar, RoutingTable, SamplingParams
-from tests.router.routing_world import CENTROIDS, ENCODER, make_profile
-
-
-@pytest.fixture(scope="module")
-def fitted() -> RoutingTable:
-    return build_table(*make_profile(per_cluster=30, noise=0.1, spread=0.3), CENTROIDS, ENCODER)
 
 
 @pytest.mark.parametrize("leaves", [None, 0.3])

@@ -10,11 +10,8 @@ from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import hugging_face
 from test_head_drafting import Drafted, record, spec
 
-from training.heads.eagle import Eagle
-from training.heads.eagle3 import Eagle3
-from training.heads.head import Head
-from training.heads.medusa import Medusa
-from training.heads.teacher import Teacher
+from training.heads import Eagle, Eagle3, Head, Medusa
+from training.teacher import Teacher
 from workers.bundle import Bundle, load_bundle
 
 VOCAB = 24

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from conftest_bundle import DEMO
 
-from deployments.drafters.canaries import LEAST_ANSWERS, MOST_ANSWERS
-from deployments.drafters.trainer import CANARY_SHARE
+from deployments.head_training.canaries import LEAST_ANSWERS, MOST_ANSWERS
+from deployments.head_training.trainer import CANARY_SHARE
 from workers.bundle import Bundle, BundleError, load_bundle
 from workers.methods import get_method
 from workers.vllm_engine.heads import TURN_BATCHES, ExchangedHeads, heads_salt

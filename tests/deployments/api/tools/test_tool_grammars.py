@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deployments.api.tools.constraint import calls_or
+from deployments.api.tools.family import calls_or
 from deployments.api.tools.fields import FunctionTool, NamedChoice, offered
 from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED
 from deployments.api.tools.parser import ToolCallParser

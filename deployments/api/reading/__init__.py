@@ -1,1 +1,0 @@
-"""Reading of large texts: threads in turn by caller, tokenizers for them, limits of tokens."""

@@ -1,0 +1,188 @@
+"""The endpoints of the APIs that translate to chats."""
+
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+from deployments.api.answering import Answering, caller_of, headers_of
+from deployments.api.event_stream import Begun, streamed
+from deployments.api.input import Input
+from deployments.api.openapi import ANSWERED, describe
+from deployments.api.prompt_reader import PromptReader
+from deployments.api.replies import data
+from deployments.api.request_bodies import ChatRequest
+from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
+from deployments.api.responses_and_messages.responses import ResponsesRequest
+from deployments.api.responses_and_messages.surface import Event, SurfaceBody, Writer
+from deployments.api.tools.parser import Spoken
+from deployments.api.tools.pieces import Said
+from deployments.api.usage import usage
+from deployments.errors import ApiError
+from deployments.guard.caller import Caller
+from deployments.request.answered import Answer
+from deployments.request.prompt import Prompt
+
+Asked = TypeVar("Asked", bound=Input)
+
+
+class Read(Protocol):
+    """Read and validate a request's body."""
+
+    def __call__(self, kind: type[Asked], request: Request, /) -> Awaitable[Asked]: ...
+
+
+class Surfaces:
+    """Serve /v1/responses and /v1/messages over the chat's parts."""
+
+    def __init__(self, reader: PromptReader, answering: Answering, read: Read) -> None:
+        self._reader = reader
+        self._answering = answering
+        self._read = read
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add the endpoints to an application."""
+        responses = describe("Answer as OpenAI's Responses do", ResponsesRequest, ANSWERED)
+        messages = describe("Answer as Anthropic's Messages do", MessagesRequest, ANSWERED)
+        counted = describe("Count a prompt's tokens without answering it", CountRequest)
+        for path, answer, described in (
+            ("/v1/responses", self.responses, responses),
+            ("/v1/messages", self.messages, messages),
+            ("/v1/messages/count_tokens", self.count_tokens, counted),
+        ):
+            app.add_api_route(path, answer, methods=["POST"], openapi_extra=described)
+
+    async def responses(self, request: Request) -> Response:
+        return await self._answer(await self._read(ResponsesRequest, request), request)
+
+    async def messages(self, request: Request) -> Response:
+        return await self._answer(await self._read(MessagesRequest, request), request)
+
+    async def count_tokens(self, request: Request) -> Response:
+        asked = await self._read(CountRequest, request)
+        prompt = await self._prompt(asked, caller_of(request))
+        return JSONResponse({"input_tokens": len(prompt.token_ids)})
+
+    async def _answer(self, asked: SurfaceBody, request: Request) -> Response:
+        prompt = await self._prompt(asked, caller_of(request))
+        tokens = len(prompt.token_ids)
+        spoken = Spoken(self._reader.tools.parser(asked.chat.offer), prompt.reasoning)
+
+        async def answered() -> tuple[Writer, Answer]:
+            [[answer]] = await self._answering.answers(asked.chat, [prompt], request)
+            return asked.writer(answer.request_id, tokens), answer
+
+        async def begun() -> Begun:
+            writer, answer = await answered()
+            return Begun([answer], partial(_events, writer, answer, spoken))
+
+        def failed(error: ApiError) -> str:
+            writer = asked.writer(uuid4().hex, tokens)
+            return "".join(map(_written, [*writer.begin(), *writer.failed(error)]))
+
+        if asked.stream:
+            return await streamed(begun(), failed, asked.ping)
+        writer, answer = await answered()
+        return JSONResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))
+
+    async def _prompt(self, asked: SurfaceBody, caller: Caller) -> Prompt:
+        known: dict[str, list[int]] = {}
+        try:
+            return await self._reader.chat(asked.chat, caller, known)
+        except ApiError as error:
+            if not (asked.shortens and error.code == "context_length_exceeded"):
+                raise asked.named(error) from error
+            shorter = await self._shortened(asked.chat, caller, known)
+            if shorter is None:
+                raise asked.named(error) from error
+            return shorter
+
+    async def _shortened(
+        self, chat: ChatRequest, caller: Caller, known: dict[str, list[int]]
+    ) -> Prompt | None:
+        """Return the prompt with as few of the first turns left out as are too much; None if the
+        last turn alone is too long."""
+        head, turns = _turns(chat)
+        found, few, most = None, 1, len(turns) - 1
+        while few <= most:
+            without = (few + most) // 2
+            messages = [*head, *(message for turn in turns[without:] for message in turn)]
+            try:
+                shorter = chat.model_copy(update={"messages": messages})
+                found = await self._reader.chat(shorter, caller, known)
+            except ApiError as error:
+                if error.code != "context_length_exceeded":
+                    raise
+                few = without + 1
+            else:
+                most = without - 1
+        return found
+
+
+def _turns(chat: ChatRequest) -> tuple[list[Any], list[list[Any]]]:
+    """Return the instructions that a conversation begins with, and its turns: each begins with a
+    user's message."""
+    head: list[Any] = []
+    turns: list[list[Any]] = []
+    for message in chat.messages:
+        if not turns and message.role in ("system", "developer"):
+            head.append(message)
+        elif message.role == "user" or not turns:
+            turns.append([message])
+        else:
+            turns[-1].append(message)
+    return head, turns
+
+
+async def _whole(writer: Writer, answer: Answer, spoken: Spoken) -> Mapping[str, Any]:
+    """Return the body of an answer. Raises ApiError if it breaks off."""
+    said, finish = Said(), "stop"
+    async with aclosing(answer.chunks) as chunks:
+        async for chunk in chunks:
+            for piece in spoken.of(writer.heard(chunk)):
+                said.add(piece)
+            if chunk.finish_reason is not None:
+                finish = spoken.finish(chunk.finish_reason)
+    writer.begin()
+    for piece in said.pieces():
+        writer.add(piece)
+    writer.end(finish, usage([answer], [answer]))
+    return writer.body()
+
+
+async def _events(
+    writer: Writer, answer: Answer, spoken: Spoken, told: Mapping[str, Any]
+) -> AsyncGenerator[str, None]:
+    """Yield server-sent events, those of a chunk as one piece.
+
+    The first piece has the events that begin the answer, the last one those that end it. An answer
+    that breaks off ends with an event that says so. told: fields that the first event has in
+    addition.
+    """
+    (name, first), *others = writer.begin()
+    said, ended = [*map(_written, [(name, {**first, **told}), *others])], False
+    try:
+        async with aclosing(answer.chunks) as chunks:
+            async for chunk in chunks:
+                for piece in spoken.of(writer.heard(chunk)):
+                    said += map(_written, writer.add(piece))
+                if chunk.finish_reason is not None:
+                    ended, finish = True, spoken.finish(chunk.finish_reason)
+                    said += map(_written, writer.end(finish, usage([answer], [answer])))
+                if said:
+                    yield "".join(said)
+                    said = []
+    except ApiError as error:
+        if not ended:
+            yield "".join([*said, *map(_written, writer.failed(error))])
+    finally:
+        await answer.close()
+
+
+def _written(event: Event) -> str:
+    name, body = event
+    return f"event: {name}\n{data(body)}"

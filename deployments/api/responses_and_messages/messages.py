@@ -1,0 +1,233 @@
+"""POST /v1/messages and /v1/messages/count_tokens: Anthropic's Messages, as a chat."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from deployments.api.input import Input
+from deployments.api.messages import MAX_PIECES, few_pieces, joined
+from deployments.api.responses_and_messages.message_writer import MessageWriter
+from deployments.api.responses_and_messages.surface import SurfaceBody
+from deployments.api.tools.fields import MAX_TOOLS, ToolName
+
+
+class TextBlock(Input):
+    """Text."""
+
+    type: Literal["text"]
+    text: str
+    cache_control: Any = None
+    citations: Any = None
+
+
+Texts = str | Annotated[list[TextBlock], Field(max_length=MAX_PIECES, fail_fast=True)]
+
+
+class ToolUseBlock(Input):
+    """A call of an earlier answer."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+    cache_control: Any = None
+    caller: Any = None
+
+
+class ToolResultBlock(Input):
+    """What a tool returned."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: Texts = ""
+    is_error: bool = False
+    cache_control: Any = None
+
+
+class ThinkingBlock(Input):
+    """Thoughts of an earlier answer, which are left out of the prompt."""
+
+    type: Literal["thinking", "redacted_thinking"]
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+
+
+def _kind(block: Any) -> str:
+    """Return the tag of a block by its type, so that errors are about that kind of block.
+
+    Tags are no fields' names: errors leave tags out of the path and keep fields.
+    """
+    kind = block.get("type") if isinstance(block, dict) else None
+    kinds = {"tool_use": "use", "tool_result": "result"}
+    kinds |= {"thinking": "thoughts", "redacted_thinking": "thoughts"}
+    return kinds.get(kind, "words") if isinstance(kind, str) else "words"
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("words")]
+    | Annotated[ToolUseBlock, Tag("use")]
+    | Annotated[ToolResultBlock, Tag("result")]
+    | Annotated[ThinkingBlock, Tag("thoughts")],
+    Discriminator(_kind),
+]
+
+
+class Turn(Input):
+    """One turn."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | Annotated[list[Block], Field(max_length=MAX_PIECES, fail_fast=True)]
+
+    def for_chat(self) -> list[dict[str, Any]]:
+        """Return the turn as messages of a chat; results of tools are messages of their own."""
+        if isinstance(self.content, str):
+            return [{"role": self.role, "content": self.content}]
+        messages: list[dict[str, Any]] = []
+        for block in self.content:
+            match block:
+                case ToolResultBlock():
+                    result = {"role": "tool", "tool_call_id": block.tool_use_id}
+                    messages.append(result | {"content": [joined(block.content)]})
+                case TextBlock():
+                    self._said(messages)["content"].append(block.text)
+                case ToolUseBlock():
+                    function = {"name": block.name, "arguments": json.dumps(block.input)}
+                    call = {"id": block.id, "type": "function", "function": function}
+                    self._said(messages).setdefault("tool_calls", []).append(call)
+        whole = [said | {"content": "".join(said["content"])} for said in messages]
+        return whole or [{"role": self.role, "content": ""}]
+
+    def _said(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the message that texts and calls go into."""
+        if not messages or messages[-1]["role"] != self.role:
+            messages.append({"role": self.role, "content": []})
+        return messages[-1]
+
+
+class MessagesTool(Input):
+    """A function of the client."""
+
+    type: Literal["custom"] = "custom"
+    name: ToolName
+    description: str | None = None
+    input_schema: dict[str, Any]
+    strict: bool = False
+    cache_control: Any = None
+    allowed_callers: Any = None
+    defer_loading: Literal[False] = False
+    eager_input_streaming: bool | None = None
+    input_examples: Any = None
+
+    def for_chat(self) -> dict[str, Any]:
+        """Return the chat's tool."""
+        function = {"name": self.name, "description": self.description, "strict": self.strict}
+        return {"type": "function", "function": function | {"parameters": self.input_schema}}
+
+
+class MessagesToolChoice(Input):
+    """Which tools the answer uses."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+    def for_chat(self) -> Any:
+        """Return the chat's tool_choice."""
+        if self.type == "tool":
+            return {"type": "function", "function": {"name": self.name}}
+        return {"any": "required"}.get(self.type, self.type)
+
+
+class _OutputFormat(Input):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Input):
+    """The form of the answer, and how much the model reasons."""
+
+    effort: Any = None
+    format: _OutputFormat | None = None
+
+    def form(self) -> dict[str, Any] | None:
+        """Return the chat's response_format."""
+        if self.format is None:
+            return None
+        schema = {"name": "answer", "schema": self.format.schema_}
+        return {"type": "json_schema", "json_schema": schema}
+
+
+class Thinking(Input):
+    """Whether the model thinks, where its chat template can say so, and its thoughts are shown."""
+
+    type: Literal["enabled", "adaptive", "disabled"]
+    budget_tokens: Any = None
+    display: Any = None
+
+
+class CountRequest(SurfaceBody):
+    """What both endpoints share. A last message of the assistant begins the answer."""
+
+    names: ClassVar[Mapping[str, str]] = {
+        "messages": "messages",
+        "stop": "stop_sequences",
+        "reasoning_effort": "output_config.effort",
+        "response_format": "output_config.format",
+    }
+    without_effect: ClassVar[tuple[str, ...]] = (
+        *("cache_control", "context_management", "diagnostics", "inference_geo", "metadata"),
+        *("service_tier", "speed", "user_profile_id", "workspace_id"),
+    )
+    only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "container": (),
+        "mcp_servers": ([],),
+    }
+
+    messages: Annotated[list[Turn], BeforeValidator(few_pieces)] = Field(
+        min_length=1, fail_fast=True
+    )
+    system: Texts = ""
+    tools: list[MessagesTool] = Field(default=[], max_length=MAX_TOOLS, fail_fast=True)
+    tool_choice: MessagesToolChoice | None = None
+    output_config: OutputConfig = OutputConfig()
+    thinking: Thinking = Thinking(type="adaptive")
+
+    def chat_body(self) -> dict[str, Any]:
+        thinks = self.thinking.type != "disabled"
+        messages = [said for message in self.messages for said in message.for_chat()]
+        choice, last = self.tool_choice, messages[-1]
+        if self.system:
+            messages.insert(0, {"role": "system", "content": joined(self.system)})
+        return {
+            "messages": messages,
+            "continue_final_message": last["role"] == "assistant" and "tool_calls" not in last,
+            "tools": [tool.for_chat() for tool in self.tools],
+            "tool_choice": None if choice is None else choice.for_chat(),
+            "parallel_tool_calls": choice is None or not choice.disable_parallel_tool_use,
+            "response_format": self.output_config.form(),
+            "reasoning_effort": self.output_config.effort if thinks else "none",
+        }
+
+    def writer(self, answer_id: str, prompt_tokens: int, /) -> MessageWriter:
+        stops = [self.chat.stop] if isinstance(self.chat.stop, str) else self.chat.stop
+        return MessageWriter(self.model, answer_id, prompt_tokens, stops)
+
+
+class MessagesRequest(CountRequest):
+    """A conversation to continue. `store` is as in a chat; Anthropic has no such field."""
+
+    ping: ClassVar[str] = 'event: ping\ndata: {"type":"ping"}\n\n'
+
+    max_tokens: int = Field(ge=1)
+    stop_sequences: list[str] = Field(default=[], max_length=16)
+    store: bool | None = None
+
+    def chat_body(self) -> dict[str, Any]:
+        # The engine names no stop sequence that it has found, so the text keeps it.
+        stops = {"stop": self.stop_sequences, "include_stop_str_in_output": True}
+        more = stops if self.stop_sequences else {}
+        own = {"max_tokens": self.max_tokens, "store": self.store}
+        return super().chat_body() | own | more

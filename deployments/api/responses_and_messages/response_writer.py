@@ -1,0 +1,160 @@
+"""Answers as Responses: the object, and its events in OpenAI's order."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from deployments.api.responses_and_messages.surface import Event, Writer
+from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
+from deployments.errors import ApiError
+
+_PARTS = {"message": "output_text", "reasoning": "reasoning_text"}
+"""The kind of an item's one part of text."""
+
+
+class ResponseWriter(Writer):
+    """Write one answer's items: reasoning, messages of text and function calls."""
+
+    def __init__(self, head: Mapping[str, Any], answer_id: str) -> None:
+        """head: the response's fields that the request decides."""
+        self._id = answer_id
+        self._output: list[dict[str, Any]] = []
+        self._response: dict[str, Any] = {
+            "id": f"resp_{answer_id}",
+            "object": "response",
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            **head,
+            "output": self._output,
+            "usage": None,
+        }
+        self._events = 0
+        self._open: dict[str, Any] | None = None
+
+    def begin(self) -> list[Event]:
+        return [self._whole("response.created"), self._whole("response.in_progress")]
+
+    def add(self, piece: Piece) -> list[Event]:
+        match piece:
+            case Text(text):
+                return self._said("message", text)
+            case Thought(text):
+                return self._said("reasoning", text)
+            case CallStart(id=id_, name=name):
+                item = self._item("function_call", "fc", call_id=id_, name=name, arguments="")
+                return [*self._closed("completed"), self._added(item)]
+            case Arguments(text=text):
+                assert self._open is not None
+                self._open["arguments"] += text
+                return [self._of_item("response.function_call_arguments.delta", delta=text)]
+            case CallBroken():
+                return self._closed("incomplete")
+
+    def end(self, finish: str, usage: Mapping[str, Any]) -> list[Event]:
+        cut = finish == "length"
+        events = [] if self._output else self._said("message", "")
+        events += self._closed("incomplete" if cut else "completed")
+        if cut:
+            self._response["incomplete_details"] = {"reason": "max_output_tokens"}
+        return [*events, self._ended("incomplete" if cut else "completed", usage)]
+
+    def failed(self, error: ApiError) -> list[Event]:
+        code = "server_error" if error.status >= 500 else "invalid_prompt"
+        self._response["error"] = {"code": code, "message": error.message}
+        return [*self._closed("incomplete"), self._ended("failed", None)]
+
+    def body(self) -> dict[str, Any]:
+        return self._response
+
+    def _said(self, kind: str, text: str) -> list[Event]:
+        events = []
+        if self._open is None or self._open["type"] != kind:
+            events += self._closed("completed")
+            if kind == "message":
+                item = self._item(kind, "msg", role="assistant", content=[])
+            else:
+                item = self._item(kind, "rs", summary=[], content=[])
+            events.append(self._added(item))
+            part: dict[str, Any] = {"type": _PARTS[kind], "text": ""}
+            if kind == "message":
+                part |= {"annotations": [], "logprobs": []}
+            item["content"].append(part)
+            events.append(self._of_part("response.content_part.added", part=dict(part)))
+        assert self._open is not None
+        if text:
+            self._open["content"][0]["text"] += text
+            events.append(self._of_text("delta", delta=text))
+        return events
+
+    def _of_text(self, what: str, **fields: str) -> Event:
+        """Return an event of the open item's text."""
+        assert self._open is not None
+        kind = _PARTS[self._open["type"]]
+        more: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
+        return self._of_part(f"response.{kind}.{what}", **fields, **more)
+
+    def _closed(self, status: str) -> list[Event]:
+        """Return the events that end the open item, if there is one."""
+        item = self._open
+        if item is None:
+            return []
+        item["status"] = status
+        events = []
+        if item["type"] in _PARTS:
+            part = item["content"][0]
+            events.append(self._of_text("done", text=part["text"]))
+            events.append(self._of_part("response.content_part.done", part=part))
+        else:
+            done = {"name": item["name"], "arguments": item["arguments"]}
+            events.append(self._of_item("response.function_call_arguments.done", **done))
+        events.append(
+            self._event("response.output_item.done", output_index=self._index, item=dict(item))
+        )
+        self._open = None
+        return events
+
+    @property
+    def _index(self) -> int:
+        return len(self._output) - 1
+
+    def _item(self, kind: str, prefix: str, **fields: Any) -> dict[str, Any]:
+        id_ = f"{prefix}_{self._id}_{len(self._output)}"
+        return {"id": id_, "type": kind, "status": "in_progress", **fields}
+
+    def _added(self, item: dict[str, Any]) -> Event:
+        self._output.append(item)
+        self._open = item
+        shown = {**item, "content": []} if item["type"] in _PARTS else dict(item)
+        return self._event("response.output_item.added", output_index=self._index, item=shown)
+
+    def _ended(self, status: str, usage: Mapping[str, Any] | None) -> Event:
+        self._response["status"] = status
+        self._response["usage"] = None if usage is None else _usage(usage)
+        return self._whole(f"response.{status}")
+
+    def _whole(self, name: str) -> Event:
+        return self._event(name, response={**self._response, "output": list(self._output)})
+
+    def _of_item(self, name: str, /, **fields: Any) -> Event:
+        assert self._open is not None
+        return self._event(name, item_id=self._open["id"], output_index=self._index, **fields)
+
+    def _of_part(self, name: str, /, **fields: Any) -> Event:
+        return self._of_item(name, content_index=0, **fields)
+
+    def _event(self, name: str, /, **fields: Any) -> Event:
+        event = {"type": name, "sequence_number": self._events, **fields}
+        self._events += 1
+        return name, event
+
+
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    return {
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+        "output_tokens": usage["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage["total_tokens"],
+        "speculative": usage["speculative"],
+    }

@@ -1,0 +1,195 @@
+"""POST /v1/responses: OpenAI's Responses, as a chat."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from deployments.api.input import Input
+from deployments.api.messages import few_pieces
+from deployments.api.responses_and_messages.response_items import Items, chat_messages
+from deployments.api.responses_and_messages.response_writer import ResponseWriter
+from deployments.api.responses_and_messages.surface import SurfaceBody
+from deployments.api.tools.fields import MAX_TOOLS, ToolName
+
+
+class TextFormat(Input):
+    """What `response_format` is in a chat."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+    def for_chat(self) -> dict[str, Any]:
+        """Return the chat's response_format."""
+        if self.type != "json_schema":
+            return {"type": self.type}
+        schema = {"name": self.name, "description": self.description, "schema": self.schema_}
+        return {"type": "json_schema", "json_schema": schema | {"strict": self.strict}}
+
+
+class TextField(Input):
+    """How the text of the answer is written."""
+
+    format: TextFormat | None = None
+    verbosity: Any = None
+
+
+class ReasoningField(Input):
+    """How much the model reasons, where its chat template can say so."""
+
+    effort: Any = None
+    summary: Any = None
+    generate_summary: Any = None
+    context: Any = None
+
+
+class ResponsesTool(Input):
+    """A function of the client."""
+
+    type: Literal["function"]
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    defer_loading: Literal[False] = False
+
+    def for_chat(self) -> dict[str, Any]:
+        """Return the chat's tool."""
+        fields = ("name", "description", "parameters", "strict")
+        return {"type": "function", "function": {name: getattr(self, name) for name in fields}}
+
+
+class _Choice(Input, ABC):
+    """A tool_choice that is more than a word."""
+
+    @abstractmethod
+    def for_chat(self) -> dict[str, Any]:
+        """Return the chat's tool_choice."""
+
+
+class _Function(_Choice):
+    type: Literal["function"]
+    name: str
+
+    def for_chat(self) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": self.name}}
+
+
+class _AllowedFunctions(_Choice):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[_Function] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
+
+    def for_chat(self) -> dict[str, Any]:
+        tools = [tool.for_chat() for tool in self.tools]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": self.mode, "tools": tools}}
+
+
+def _kind(choice: Any) -> str:
+    if isinstance(choice, dict):
+        return "allowed" if choice.get("type") == "allowed_tools" else "named"
+    return "word"
+
+
+Choice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("word")]
+    | Annotated[_Function, Tag("named")]
+    | Annotated[_AllowedFunctions, Tag("allowed")],
+    Discriminator(_kind),
+]
+
+
+class ResponsesRequest(SurfaceBody):
+    """Responses cannot be fetched later: `store` true and `previous_response_id` are refused.
+    `truncation: "auto"` leaves out the earliest turns of a conversation that is too long."""
+
+    names: ClassVar[Mapping[str, str]] = {
+        "messages": "input",
+        "max_tokens": "max_output_tokens",
+        "response_format": "text.format",
+        "reasoning_effort": "reasoning.effort",
+        "verbosity": "text.verbosity",
+    }
+    without_effect: ClassVar[tuple[str, ...]] = (
+        *("include", "metadata", "prompt_cache_options", "prompt_cache_retention"),
+        *("safety_identifier", "stream_options", "user"),
+    )
+    only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "background": (False,),
+        "context_management": ([],),
+        "conversation": (),
+        "max_tool_calls": (),
+        "moderation": (),
+        "previous_response_id": (),
+        "prompt": (),
+        "store": (False,),
+        "top_logprobs": (0,),
+    }
+
+    input: Annotated[
+        str | Annotated[Items, Field(min_length=1, fail_fast=True)], BeforeValidator(few_pieces)
+    ]
+    instructions: str | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    metadata: dict[str, str] = Field(default={}, max_length=16)
+    text: TextField = TextField()
+    reasoning: ReasoningField = ReasoningField()
+    tools: Annotated[list[ResponsesTool], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
+        default=[]
+    )
+    tool_choice: Choice | None = None
+    parallel_tool_calls: bool = True
+    truncation: Literal["auto", "disabled"] = "disabled"
+    service_tier: Any = None
+    stop: Any = None
+    store: Literal[False] | None = None
+
+    @property
+    def shortens(self) -> bool:
+        return self.truncation == "auto"
+
+    def chat_body(self) -> dict[str, Any]:
+        form, choice = self.text.format, self.tool_choice
+        return {
+            "messages": chat_messages(self.input, self.instructions),
+            "max_tokens": self.max_output_tokens,
+            "response_format": None if form is None else form.for_chat(),
+            "reasoning_effort": self.reasoning.effort,
+            "verbosity": self.text.verbosity,
+            "tools": [tool.for_chat() for tool in self.tools],
+            "tool_choice": choice.for_chat() if isinstance(choice, _Choice) else choice,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "service_tier": self.service_tier,
+            "stop": self.stop,
+            "store": self.store,
+        }
+
+    def writer(self, answer_id: str, _: int, /) -> ResponseWriter:
+        choice = self.tool_choice
+        form = self.text.format or TextFormat(type="text")
+        head = {
+            "created_at": int(time.time()),
+            "background": False,
+            "model": self.model,
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "previous_response_id": None,
+            "reasoning": {"effort": self.reasoning.effort, "summary": None},
+            "service_tier": "default",
+            "store": False,
+            "temperature": self.chat.temperature,
+            "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
+            "tool_choice": choice.model_dump() if isinstance(choice, _Choice) else choice or "auto",
+            "tools": [tool.model_dump() for tool in self.tools],
+            "top_logprobs": 0,
+            "top_p": self.chat.top_p,
+            "truncation": self.truncation,
+        }
+        return ResponseWriter(head, answer_id)

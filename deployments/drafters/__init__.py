@@ -1,1 +1,0 @@
-"""Drafters that learn from the traffic: samples, training, and versions of heads."""

@@ -1,0 +1,184 @@
+"""Select samples: which are kept, when a round of training is due, and what it learns from."""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import chain, islice, zip_longest
+
+from schemas import LEAST_CONVERSATIONS, PastRounds, Sample, SampleSpan
+from schemas.sample import HELD_BACK
+
+ROUND_TOKENS = 30_000
+"""New answer tokens that begin a round: about so many gave 3.6% more tokens per step."""
+MOST_TOKENS = 300_000
+"""Tokens of a round's samples. At least half of them are older samples, if there are as many."""
+MOST_HELD = 300
+"""Held-out answers that a candidate is judged on."""
+REPEATED = 8
+"""First tokens of an answer by which a later prompt that repeats it is recognised."""
+
+Cluster = tuple[str, int]
+"""A routing table's fit id, and a cluster of it."""
+
+
+class Reservoir:
+    """Keep samples of at most `most_tokens` tokens, prompts and answers together.
+
+    If there is no room, the cluster that takes the most gives up samples. A flood of one kind thus
+    replaces its own samples, and a cluster that needs no more than an even share keeps all of its
+    own. Within a cluster the samples with the lowest hashes go first, which leaves a uniform sample
+    (bottom-k sketches, Cohen and Kaplan, 10.1145/1281100.1281133).
+    """
+
+    def __init__(self, most_tokens: int) -> None:
+        self._most_tokens = most_tokens
+        self._samples: dict[str, Sample] = {}
+        self._ranked: dict[Cluster, list[tuple[bytes, str]]] = {}
+        self._room: Counter[Cluster] = Counter()
+
+    def add(self, sample: Sample) -> None:
+        """Add a sample unless it is there or larger than the reservoir.
+
+        If there is no room, drop others or the sample itself.
+        """
+        if sample.id in self._samples or sample.room > self._most_tokens:
+            return
+        cluster = sample.fit_id, sample.cluster
+        self._samples[sample.id] = sample
+        self._room[cluster] += sample.room
+        rank = blake2b(sample.id.encode(), digest_size=8).digest()
+        heapq.heappush(self._ranked.setdefault(cluster, []), (rank, sample.id))
+        while self._room.total() > self._most_tokens:
+            largest = max(self._room, key=lambda one: (self._room[one], one))
+            _, lowest = heapq.heappop(self._ranked[largest])
+            self._room[largest] -= self._samples.pop(lowest).room
+
+    def discard(self, unwanted: Callable[[Sample], bool]) -> None:
+        """Remove the samples for which `unwanted` is true."""
+        kept = [sample for sample in self if not unwanted(sample)]
+        self._samples, self._ranked, self._room = {}, {}, Counter()
+        for sample in kept:
+            self.add(sample)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self._samples.values())
+
+
+def whole_conversations(kept: Iterable[Sample]) -> list[Sample]:
+    """Return the samples, with later turns of a completion in the first turn's conversation.
+
+    A chat's turns share its messages, a completion has none. Its prompt is a later turn if it
+    begins with another sample's prompt and the first REPEATED tokens of the answer. A hash of each
+    prompt's first tokens would join all prompts of one template. Turns that the client changed, or
+    that are tokenised differently when repeated, stay apart.
+    """
+    samples = list(kept)
+    prompts = [(each.prompt_token_ids, True, i) for i, each in enumerate(samples)]
+    begun = [(_beginning(each), False, i) for i, each in enumerate(samples)]
+    # Sorted, all texts that begin like another follow it directly; its own prompt comes before it.
+    open_: list[tuple[tuple[int, ...], str]] = []
+    for tokens, is_prompt, index in sorted(begun + prompts):
+        while open_ and tokens[: len(open_[-1][0])] != open_[-1][0]:
+            open_.pop()
+        sample = samples[index]
+        if not is_prompt:
+            open_.append((tokens, sample.conversation))
+        elif open_ and sample.conversation != open_[-1][1]:
+            samples[index] = sample.model_copy(update={"conversation": open_[-1][1]})
+    return samples
+
+
+def _beginning(sample: Sample) -> tuple[int, ...]:
+    # The last token may be the end token, or become another one before further text.
+    first = sample.answer_token_ids[: max(1, min(REPEATED, len(sample.answer_token_ids) - 1))]
+    return sample.prompt_token_ids + first
+
+
+def lacking(kept: Sequence[Sample]) -> str | None:
+    """Return what the kept samples lack for a round, None if they suffice."""
+    held = len({sample.conversation for sample in held_samples(kept)})
+    if held >= LEAST_CONVERSATIONS and _learned(kept):
+        return None
+    return (
+        f"{len(kept)} answers are kept, of {held} held-out conversations (one in {HELD_BACK}) "
+        f"among the {MOST_HELD} held-out answers that judge: {LEAST_CONVERSATIONS} are needed to "
+        "judge a head; if prompts are long, raise feedback.sample_tokens"
+    )
+
+
+def are_enough(kept: Iterable[Sample], past: PastRounds) -> bool:
+    """Return whether a round is due: samples after the last one have ROUND_TOKENS answer tokens.
+
+    Each round in a row that gave no better head doubles what the next one needs, up to half of what
+    is kept.
+    """
+    learned = _learned(kept)
+    fresh = answer_tokens(sample for sample in learned if sample.time > past.seen)
+    wanted = min(ROUND_TOKENS << past.in_vain, answer_tokens(learned) // 2)
+    return fresh >= max(ROUND_TOKENS, wanted)
+
+
+def held_samples(kept: Iterable[Sample]) -> list[Sample]:
+    """Return the samples that judge a head, oldest first: the newest of each cluster in turn, so
+    that a flood of one kind leaves the others their say."""
+    clusters = defaultdict[Cluster, list[Sample]](list)
+    # The target itself gives an answer's first token, and nothing is drafted for it.
+    judging = (s for s in kept if s.held and len(s.answer_token_ids) > 1)
+    for sample in sorted(judging, key=_time, reverse=True):
+        clusters[sample.fit_id, sample.cluster].append(sample)
+    in_turn = chain.from_iterable(zip_longest(*clusters.values()))
+    return sorted(islice(filter(None, in_turn), MOST_HELD), key=_time)
+
+
+def round_samples(kept: Iterable[Sample], since: float) -> list[Sample]:
+    """Return the samples that a head learns from in one round, at most MOST_TOKENS.
+
+    The newest ones after `since` have up to half of the tokens, or more if there are no older ones
+    to fill the rest, which replay what the head has learned before.
+    """
+    learned = _learned(kept)
+    newest = sorted((s for s in learned if s.time > since), key=_time, reverse=True)
+    # By id, which is random: older samples stand for all of their time.
+    older = sorted((s for s in learned if s.time <= since), key=lambda sample: sample.id)
+    recent = _within(newest, MOST_TOKENS // 2)
+    older = _within(older, MOST_TOKENS - _tokens(recent))
+    return older + _within(newest, MOST_TOKENS - _tokens(older))
+
+
+def span_of(samples: Sequence[Sample]) -> SampleSpan:
+    """Return the count and the time of samples. Raises ValueError if there are none."""
+    times = [sample.time for sample in samples]
+    return SampleSpan(
+        answers=len(samples), tokens=_tokens(samples), first=min(times), last=max(times)
+    )
+
+
+def answer_tokens(samples: Iterable[Sample]) -> int:
+    """Return the number of answer tokens."""
+    return sum(len(sample.answer_token_ids) for sample in samples)
+
+
+def _learned(kept: Iterable[Sample]) -> list[Sample]:
+    """Return the samples that rounds may learn from. A larger one would leave no room to the
+    others, nor have any itself if it is new."""
+    return [each for each in kept if not each.held and each.tokens <= MOST_TOKENS // 2]
+
+
+def _within(samples: Sequence[Sample], tokens: int) -> list[Sample]:
+    """Return the first samples, as many as fit into `tokens`."""
+    found, left = [], tokens
+    for sample in samples:
+        left -= sample.tokens
+        if left < 0:
+            break
+        found.append(sample)
+    return found
+
+
+def _tokens(samples: Iterable[Sample]) -> int:
+    return sum(sample.tokens for sample in samples)
+
+
+def _time(sample: Sample) -> float:
+    return sample.time
