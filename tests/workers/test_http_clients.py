@@ -107,7 +107,7 @@ def test_commands_say_that_nobody_answers_here(monkeypatch, proxy, command):
     url = f"http://127.0.0.1:{free_port()}"
     result = CliRunner().invoke(app, [*command, "--url", url])
     assert result.exit_code == 2
-    assert f"--url: no service answers at {url}" in result.output
+    assert f"no service answers at {url}" in result.output
     result = CliRunner().invoke(app, [*command, "--url", REMOTE]) if "socks" in proxy else None
     assert result is None or "httpx[socks]" in result.output
 
