@@ -1,4 +1,4 @@
-"""The worked example of docs/adding-a-method.md, taken from the page and run."""
+"""The worked example of docs/engine.md, taken from the page and run."""
 
 import json
 import re
@@ -13,7 +13,7 @@ import pytest
 from workers.bundle import Bundle
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "adding-a-method.md"
+PAGE = ROOT / "docs" / "engine.md"
 PROMPT = "one two one two one two one"
 
 

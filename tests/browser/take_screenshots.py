@@ -1,4 +1,4 @@
-"""The pictures of docs/page.md, taken of the real service: `make screenshots`."""
+"""The pictures of docs/clients.md, taken of the real service: `make screenshots`."""
 
 import argparse
 import os

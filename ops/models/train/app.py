@@ -15,7 +15,7 @@ TITLES = {
     "eagle3": "the head of EAGLE-3",
 }
 Config = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/training.md lists its fields)")
+    Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/drafters.md lists its fields)")
 ]
 
 

@@ -18,18 +18,22 @@ from deployments.api.structured import GUIDED
 
 PAGE = Path(__file__).parents[3] / "docs" / "fields.md"
 BODIES = (ChatRequest, CompletionRequest)
+ORIGINS = ["OpenAI", "vLLM", "ours"]
 OPENAI = (chat_create_params, completion_create_params)
 VLLM = {"chat_completion": "ChatCompletionRequest", "completion": "CompletionRequest"}
 
 
 def rows():
     """Each field's origin and what the two bodies do with it."""
-    table = PAGE.read_text().partition("\n## ")[0]  # other bodies have sections of their own
-    lines = [line for line in table.splitlines() if line.startswith("| `")]
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return {
-        name.strip("`"): (origin, chat, completion) for name, origin, chat, completion, _ in cells
-    }
+    tables = PAGE.read_text().partition("\n## ")[0]  # other bodies have sections of their own
+    found = {}
+    for section in tables.split("\n### ")[1:]:
+        origin, *lines = section.splitlines()
+        for line in (line for line in lines if line.startswith("| `")):
+            name, effects, *_ = (cell.strip() for cell in line.strip("|").split(" | "))
+            chat, _, completion = effects.partition(", ")
+            found[name.strip("`")] = (origin, chat, completion or chat)
+    return found
 
 
 def treatment(body, field):
@@ -42,7 +46,7 @@ def treatment(body, field):
 
 def test_every_field_is_treated_as_the_table_says():
     table = rows()
-    assert list(table) == sorted(table)
+    assert list(table) == sorted(table, key=lambda name: (ORIGINS.index(table[name][0]), name))
     for field, (_, *said) in table.items():
         assert said == [treatment(body, field) for body in BODIES], field
     known = {*WITHOUT_EFFECT, *ONLY, *GUIDED}.union(*(body.model_fields for body in BODIES))
