@@ -50,7 +50,7 @@ def test_an_ill_replica_leaves_its_gpu_to_the_next_at_once(service):
 def test_an_answer_outlives_the_end_of_its_service(service):
     fields = {"logprobs": True, "max_tokens": 400}
     # three times as long as has to be outlived, on this machine
-    share = service.step_seconds("tiny:naive") * fields["max_tokens"] / (3.0 * RAY_SECONDS)
+    share = service.step_seconds("tiny:naive", 100) * fields["max_tokens"] / (3.0 * RAY_SECONDS)
     with ExitStack() as stack:
         stack.enter_context(throttled(pids("naive"), min(share, 1.0), period=1.0))
         lines = service.stream(stack, "tiny:naive", **fields)
