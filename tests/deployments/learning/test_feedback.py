@@ -14,7 +14,7 @@ from deployments.learning import feedback as feedback_module
 from deployments.learning import link as link_module
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
-from deployments.loads.line import LoadsLine
+from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
 from router.decaying_sums import HALF_LIFE
 from router.learner import KEPT_OF_HEAD
