@@ -16,8 +16,7 @@ from typing import TypeVar
 
 from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.errors import ApiError, unavailable
-from deployments.learning.callers import Exchange
-from deployments.learning.feedback import Feedback
+from deployments.learning.feedback import Exchange, Feedback
 from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
 from schemas import (

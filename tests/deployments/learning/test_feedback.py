@@ -115,7 +115,7 @@ class TestFeedback:
         for ingress in ("a", "b", "a"):
             reply = await actor.exchange([], ("", -1), ingress)
         assert reply.ingresses == 2
-        monkeypatch.setattr("deployments.learning.callers.CALLER_SECONDS", 0.0)
+        monkeypatch.setattr("deployments.learning.feedback.CALLER_SECONDS", 0.0)
         assert (await actor.exchange([], ("", -1), "b")).ingresses == 1
 
     async def test_what_was_acknowledged_survives_the_actors_death(self, config):
