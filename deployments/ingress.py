@@ -32,8 +32,7 @@ from deployments.head_training.actor import head_training_actor
 from deployments.head_training.line import SampleLine
 from deployments.learning.actor import feedback_actor
 from deployments.learning.link import FLUSH_SECONDS, FeedbackLink
-from deployments.loads.board import REPORT_SECONDS, load_board
-from deployments.loads.line import LoadsLine
+from deployments.loads.board import REPORT_SECONDS, LoadsLine, load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
 from deployments.replica.placement import resources_of

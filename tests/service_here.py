@@ -16,8 +16,7 @@ from deployments.api.routes import HttpApi
 from deployments.artifacts import copying, embedding, portfolios, served_encoder, served_table
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
-from deployments.loads.board import LoadBoard
-from deployments.loads.line import LoadsLine
+from deployments.loads.board import LoadBoard, LoadsLine
 from deployments.metrics import Metrics
 from deployments.replica.method import merged
 from deployments.request.answer import Answerer, Served

@@ -14,7 +14,7 @@ from contextlib import suppress
 from fsspec.implementations.local import LocalFileSystem
 
 from deployments.head_training.rounds import Reservoir
-from deployments.learning.file_system import file_system, replace_file
+from deployments.learning.state_store import file_system, replace_file
 from schemas import FeedbackConfig, Sample
 from schemas.base import Schema
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fsspec.implementations.local import LocalFileSystem
 
-from deployments.learning.file_system import create_file, file_system, replace_file
+from deployments.learning.state_store import create_file, file_system, replace_file
 from schemas import (
     Canary,
     FeedbackConfig,

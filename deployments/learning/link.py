@@ -16,9 +16,8 @@ from typing import TypeVar
 
 from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.errors import ApiError, unavailable
-from deployments.learning.callers import Exchange
-from deployments.learning.feedback import Feedback
-from deployments.loads.line import LoadsLine
+from deployments.learning.feedback import Exchange, Feedback
+from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
 from schemas import (
     TEMPERATURE_BANDS,

@@ -1,29 +1,115 @@
-"""The feedback actor's state in a folder given by an fsspec URI.
+"""The learned state and its last snapshots, in a folder given by an fsspec URI.
 
 Each owner claims an epoch and writes only its own file, `state-<epoch>.json`; the highest epoch is
-in force. An older owner (of a cluster being replaced, or a process thought dead) can therefore
-never overwrite a newer one's state, even on stores without locks. An owner that restarts claims
-another epoch, but not over an owner that first came after it: `owner-<name>` holds the epoch that
-an owner came with.
+active. An older owner (of a cluster being replaced, or a process thought dead) can therefore never
+overwrite a newer one's state, even on stores without locks. An owner that restarts claims another
+epoch, but not over an owner that first came after it: `owner-<name>` holds the epoch that an owner
+came with.
 """
 
 import json
 import logging
+import os
 import re
+import time
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Literal
 
-from deployments.learning.file_system import create_file, file_system, replace_file
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from schemas import RoutingTable, Snapshot
 from schemas.json_files import parse_json
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"state-(\d{10})\.json$")
+Occasion = Literal["time", "refit", "rollback", "reset"]
+
+SNAPSHOT_SECONDS = 3600.0
+KEPT = 10
+
+_SNAPSHOT = re.compile(r"snapshot-(\d{8})\.json$")
+_STATE = re.compile(r"state-(\d{10})\.json$")
 _OWNER = re.compile(r"owner-(\w+)$")
-_KEPT = 3
+_STATES_KEPT = 3
 _OWNERS_KEPT = 16
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+"""By the URI's protocol: which of our extras has its file system."""
+
+
+class StoreAwayError(OSError):
+    """The store cannot be opened, or a call of it failed or did not end in time."""
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a URI, and the folder in it.
+
+    Raises StoreAwayError naming what to install for a protocol that has no file system here.
+    """
+    try:
+        return fsspec.core.url_to_fs(uri)  # type: ignore[no-any-return]
+    except ImportError as error:
+        extra = _EXTRAS.get(uri.partition("://")[0])
+        fix = f": pip install 'specadapt[{extra}]'" if extra else ""
+        raise StoreAwayError(f"{uri}: {error}{fix}") from error
+    except ValueError as error:
+        raise StoreAwayError(f"{uri}: {error}") from error
+
+
+def replace_file(fs: Any, path: str, body: bytes) -> None:
+    """Write a file whole or not at all, in place of the one at `path` if there is one.
+
+    A process killed meanwhile leaves at most `<path>.<hex digits>.tmp` in a local folder.
+    """
+    if not isinstance(fs, LocalFileSystem):
+        fs.pipe_file(path, body)  # object stores put an object whole or not at all
+        return
+    with _written_aside(fs, path, body) as temporary:
+        os.replace(temporary, path)  # noqa: PTH105 - the path is fsspec's
+
+
+def create_file(fs: Any, path: str, body: bytes) -> None:
+    """Write a file that does not exist yet, as `replace_file` does. Raises FileExistsError."""
+    if not isinstance(fs, LocalFileSystem):
+        fs.pipe_file(path, body, mode="create")
+        return
+    with _written_aside(fs, path, body) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a mount without hard links: others may see the file before its content
+            with fs.open(path, "xb") as file:
+                file.write(body)
+
+
+def _paths(fs: Any, folder: str) -> list[str]:
+    """Return the files in a folder."""
+    fs.invalidate_cache(folder)
+    try:
+        paths: list[str] = fs.ls(folder, detail=False)
+    except FileNotFoundError:  # an object store has no empty folders
+        return []
+    return paths
+
+
+@contextmanager
+def _written_aside(fs: Any, path: str, body: bytes) -> Iterator[str]:
+    """Yield a file next to `path` with this content, and remove it afterwards."""
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with fs.open(temporary, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        if fs.exists(temporary):
+            fs.rm_file(temporary)
 
 
 class SupersededError(RuntimeError):
@@ -64,7 +150,7 @@ class StateStore:
         # Read only now: what the owner before saves from here on it is told to be lost.
         state = self._newest_readable(epochs)
         self.save(state)
-        self._tidy([self._path(old) for old in epochs[: -(_KEPT - 1)]])
+        self._tidy([self._path(old) for old in epochs[: -(_STATES_KEPT - 1)]])
         oldest_first = sorted(came, key=lambda owner: came[owner])
         self._tidy([f"{self._folder}/owner-{name}" for name in oldest_first[:-_OWNERS_KEPT]])
         return state
@@ -94,25 +180,16 @@ class StateStore:
         return not there and max(self._epochs(), default=0) > self.epoch
 
     def _epochs(self) -> list[int]:
-        return sorted(int(m[1]) for m in map(_NAME.search, self._paths()) if m)
+        return sorted(int(m[1]) for m in map(_STATE.search, _paths(self._fs, self._folder)) if m)
 
     def _owners(self) -> dict[str, int]:
         """Return the epoch that each owner first came with."""
         found = {}
-        for path in self._paths():
+        for path in _paths(self._fs, self._folder):
             if named := _OWNER.search(path):
                 with suppress(FileNotFoundError, ValueError):
                     found[named[1]] = int(json.loads(self._fs.cat_file(path)))
         return found
-
-    def _paths(self) -> list[str]:
-        """Return the files in the folder."""
-        self._fs.invalidate_cache(self._folder)
-        try:
-            paths: list[str] = self._fs.ls(self._folder, detail=False)
-        except FileNotFoundError:  # an object store has no empty folders
-            return []
-        return paths
 
     def _tidy(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -153,3 +230,81 @@ def checked_state(value: Any) -> dict[str, Any] | None:
 
 def _encoded(value: dict[str, Any] | int | None) -> bytes:
     return json.dumps(value, allow_nan=False).encode()
+
+
+class UnknownSnapshotError(LookupError):
+    """The snapshot does not exist; the message lists those that do."""
+
+
+class History:
+    """Keep up to KEPT snapshots under `uri` and delete the oldest.
+
+    One is due SNAPSHOT_SECONDS after this process's last. Not safe for concurrent calls.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._fs, self._folder = file_system(f"{uri}/history")
+        self._last = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Return whether it is time for another snapshot."""
+        return time.monotonic() - self._last >= SNAPSHOT_SECONDS
+
+    def add(self, state: dict[str, Any], table: RoutingTable, occasion: Occasion) -> Snapshot:
+        """Keep a state; `table` is the table that it makes."""
+        self._last = time.monotonic()
+        self._fs.makedirs(self._folder, exist_ok=True)
+        numbers = self._numbers()
+        favourites = Counter(name for row in table.assignment for name in row)
+        snapshot = Snapshot(
+            number=(numbers[-1] if numbers else 0) + 1,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            occasion=occasion,
+            fit_id=table.fit_id,
+            version=table.version,
+            clusters=len(table.assignment),
+            favourites=dict(favourites.most_common()),
+        )
+        body = {"snapshot": snapshot.model_dump(), "state": state}
+        self._fs.pipe_file(self._path(snapshot.number), json.dumps(body, allow_nan=False).encode())
+        for old in [*numbers, snapshot.number][:-KEPT]:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(old))
+        return snapshot
+
+    def all(self) -> list[Snapshot]:
+        """Return the readable snapshots, the newest first."""
+        found = []
+        for number in reversed(self._numbers()):
+            try:
+                found.append(Snapshot.model_validate(self._read(number)["snapshot"]))
+            except (ValueError, KeyError, FileNotFoundError) as error:
+                logger.error("snapshot %d is unreadable: %s", number, error)
+        return found
+
+    def state(self, number: int) -> dict[str, Any]:
+        """Return the state in a snapshot. Raises UnknownSnapshotError."""
+        try:
+            state: dict[str, Any] = self._read(number)["state"]
+        except (ValueError, KeyError, FileNotFoundError) as error:
+            there = ", ".join(map(str, self._numbers())) or "none"
+            raise UnknownSnapshotError(
+                f"there is no snapshot {number} (there are {there})"
+            ) from error
+        return state
+
+    def _numbers(self) -> list[int]:
+        paths = _paths(self._fs, self._folder)
+        return sorted(int(match[1]) for match in map(_SNAPSHOT.search, paths) if match)
+
+    def _read(self, number: int) -> dict[str, Any]:
+        """Raises ValueError and KeyError for what is no snapshot, FileNotFoundError."""
+        path = self._path(number)
+        body = read_strictly(self._fs.cat_file(path), path)
+        if not isinstance(body, dict) or checked_state(body["state"]) is None:
+            raise ValueError("it holds no state")
+        return body
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/snapshot-{number:08d}.json"

@@ -13,9 +13,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from deployments.learning.file_system import StoreAwayError, file_system
-from deployments.learning.history import History, Occasion, UnknownSnapshotError
-from deployments.learning.state_store import StateStore, SupersededError
+from deployments.learning.state_store import (
+    History,
+    Occasion,
+    StateStore,
+    StoreAwayError,
+    SupersededError,
+    UnknownSnapshotError,
+    file_system,
+)
 from schemas import RoutingTable, Snapshot
 
 logger = logging.getLogger(__name__)

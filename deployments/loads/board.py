@@ -1,15 +1,26 @@
-"""The board to which replicas report their loads and from which ingresses read them.
+"""The board to which replicas report their loads, and an ingress's connection to it.
 
 It is an actor of its own: readiness and balancing need the reports and must not fail with learning.
 """
 
+import logging
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.actors import LOADS, end_when_idle, named_actor
+from deployments.actors import (
+    LOADS,
+    ActorAwayError,
+    ActorLine,
+    end_when_idle,
+    forever,
+    named_actor,
+)
 from deployments.logs import log_with_serve
 from schemas import AppConfig, LoadReport
+
+logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.25
 """Seconds between two reports of a replica, and between two polls of an ingress."""
@@ -72,3 +83,32 @@ class LoadBoardActor(LoadBoard):
 def load_board(application: str, _config: AppConfig) -> Any:
     """Return the handle of an application's board; create it if it does not exist."""
     return named_actor(LoadBoardActor, LOADS, application, f"{REPORT_SECONDS:g}")
+
+
+class LoadsLine:
+    """Hold the replicas' last reports, which stay in force while the board is away."""
+
+    def __init__(self, connect: Callable[[], Awaitable[LoadBoard]], poll_seconds: float) -> None:
+        self.reports: tuple[LoadReport, ...] = ()
+        self._line = ActorLine(connect)
+        self._poll_seconds = poll_seconds
+        self._away = False
+
+    async def fetch(self) -> None:
+        """Fetch the reports once; a failure changes nothing."""
+        try:
+            loads = await self._line.ask(lambda board: board.loads())
+        except ActorAwayError as error:
+            if not self._away:
+                logger.warning("load board away, keeping the last reports: %s", error)
+            self._away = True
+            return
+        self._away = False
+        # A young board has not heard from every replica: absence says nothing yet.
+        kept = () if loads.settled else self.reports
+        fresh = {load.replica: load for load in loads.reports}
+        self.reports = tuple(({load.replica: load for load in kept} | fresh).values())
+
+    async def fetch_forever(self) -> None:
+        """Fetch the reports every `poll_seconds`."""
+        await forever(self.fetch, lambda _: self._line.pause(self._poll_seconds))

@@ -30,7 +30,7 @@ def validate(
     """
     from deployments.app import checked
     from deployments.configuration import resolved
-    from deployments.learning.file_system import StoreAwayError
+    from deployments.learning.state_store import StoreAwayError
     from deployments.learning.storage import check_store
     from ops.operate.config_files import read_configs
 

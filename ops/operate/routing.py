@@ -177,8 +177,7 @@ def export(
     """
     from deployments.artifacts import served_table
     from deployments.configuration import resolved
-    from deployments.learning.history import History
-    from deployments.learning.state_store import StateStore
+    from deployments.learning.state_store import History, StateStore
     from ops.common.settings import served_config
     from router.adaptation import Adaptation
     from router.fit.promotion import promoted

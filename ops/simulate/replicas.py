@@ -5,6 +5,7 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from math import floor
+from typing import Any
 
 from ops.simulate.speeds import Changing
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, EngineConfig, LoadReport
@@ -12,23 +13,6 @@ from schemas import DecodeChunk, DecodeRequest, DecodeStats, EngineConfig, LoadR
 ENGINE = EngineConfig()
 SMOOTHING = 0.1
 """Weight of the newest step in the moving averages of load reports, as in the engines."""
-
-
-@dataclass(frozen=True)
-class Draws:
-    """What chance makes of one request: the same whichever method answers.
-
-    tokens: output tokens. acceptance, seconds: factors on tokens per step and on the seconds of its
-    steps. part: in which a last, broken step is left out. fails: the answer fails with a method
-    whose share of failures is above this.
-    """
-
-    cluster: int
-    tokens: int
-    acceptance: float
-    seconds: float
-    part: float
-    fails: float
 
 
 class Machine:
@@ -66,19 +50,20 @@ class Machine:
 class Sequence:
     """One answer on a replica.
 
-    accepted: tokens per step. pauses: seconds for which the machine stands still half way. steps,
-    broken: decode steps to its end, and the one after which it fails or hangs; None: neither.
-    emitted: tokens so far. batches: sequences by method, summed over its steps. stalled: seconds in
-    which others' prompts were read.
+    length: tokens, those that another method has answered included. accepted: tokens per step.
+    part: in which a last, broken step is left out. noise: factor on the seconds of its steps.
+    pauses: seconds for which the machine stands still half way. fails, hangs: it stops half way.
     """
 
     request: DecodeRequest
-    draws: Draws
     whole: bool
+    length: int
     accepted: float
+    part: float
+    noise: float
     pauses: float
-    hangs: bool
     fails: bool
+    hangs: bool
     arrived: float
     admitted: float = 0.0
     first: float = 0.0
@@ -89,40 +74,49 @@ class Sequence:
     chunks: asyncio.Queue[DecodeChunk] = field(default_factory=asyncio.Queue)
 
     def __post_init__(self) -> None:
-        self.tokens = max(1, self.draws.tokens - len(self.request.answered_token_ids))
+        self.tokens = max(1, self.length - len(self.request.answered_token_ids))
         # Rounded by chance, so that the mean number of steps is right.
-        steps = floor((self.tokens - 1) / self.accepted + self.draws.part)
+        steps = floor((self.tokens - 1) / self.accepted + self.part)
         self.steps = max(1, steps) if self.tokens > 1 else 0
-        self.broken = self.steps // 2 if self.hangs or self.fails else None
 
     @property
-    def hung(self) -> bool:
-        """Return whether it takes no further step and never ends."""
-        return self.hangs and self.done == self.broken
+    def broken(self) -> bool:
+        """Return whether it has come to the step after which it fails or hangs."""
+        return (self.fails or self.hangs) and self.done == self.steps // 2
+
+    @property
+    def context(self) -> int:
+        """Return the tokens of its prompt and its answer so far."""
+        return len(self.request.known_token_ids) + self.emitted
 
     def advance(self, now: float) -> bool:
         """Emit the tokens of the step that ends now; return whether the answer is over."""
-        request, before = self.request, self.emitted
+        before = 0 if self.whole else self.emitted
         share = self.done / self.steps if self.steps else 1.0
         self.emitted = 1 + floor((self.tokens - 1) * share)
-        if self.done == self.broken:
-            if self.fails:
+        if self.broken:
+            if not self.hangs:
                 self._say(0, finish_reason="error", error="the engine failed")
-            return self.fails
+            return not self.hangs
         if self.done < self.steps:
             if not self.whole:
                 self._say(self.emitted - before)
             return False
+        stats = self._stats(now)
+        self._say(self.emitted - before, finish_reason=stats.finish_reason, stats=stats)
+        return True
+
+    def _stats(self, now: float) -> DecodeStats:
+        request = self.request
         total = self.tokens + len(request.answered_token_ids)
-        reason = "length" if total >= request.sampling.max_tokens else "stop"
         batches = {name: count / max(1, self.steps) for name, count in self.batches.items()}
-        stats = DecodeStats(
+        return DecodeStats(
             request_id=request.request_id,
             method=request.method,
             temperature=request.sampling.temperature,
             prompt_tokens=len(request.known_token_ids),
             output_tokens=self.tokens,
-            context_length=len(request.known_token_ids) + self.tokens,
+            context_length=self.context,
             target_steps=1 + self.steps,
             queue_seconds=self.admitted - self.arrived,
             first_token_seconds=self.first - self.arrived,
@@ -131,17 +125,19 @@ class Sequence:
             total_seconds=now - self.arrived,
             mean_batch=sum(batches.values()) or 1.0,
             batch_by_method=batches,
-            finish_reason=reason,
+            finish_reason="length" if total >= request.sampling.max_tokens else "stop",
         )
-        told = self.tokens if self.whole else self.emitted - before
-        self._say(told, finish_reason=reason, stats=stats)
-        return True
 
-    def _say(self, tokens: int, **ending: object) -> None:
+    def _say(self, tokens: int, **ending: Any) -> None:
         """Send a chunk. All its tokens but the last one of each step were drafted."""
-        drafted = (True,) * (tokens - 1) + (False,) * min(1, tokens)
-        fields = {"request_id": self.request.request_id, "text": "", "token_ids": (0,) * tokens}
-        self.chunks.put_nowait(DecodeChunk.model_validate({**fields, "drafted": drafted, **ending}))
+        chunk = DecodeChunk(
+            request_id=self.request.request_id,
+            text="",
+            token_ids=(0,) * tokens,
+            drafted=(True,) * (tokens - 1) + (False,) * min(1, tokens),
+            **ending,
+        )
+        self.chunks.put_nowait(chunk)
 
 
 class Replica:
@@ -178,35 +174,35 @@ class Replica:
     async def run(self) -> None:
         """Work for ever."""
         while True:
+            stepping = [one for one in self._running if not one.broken]
             if self._waiting and len(self._running) < ENGINE.max_batch:
-                await self._read(self._waiting.popleft())
-            elif stepping := [one for one in self._running if not one.hung]:
+                await self._read(self._waiting.popleft(), stepping)
+            elif stepping:
                 await self._step(stepping)
             else:
                 self._came.clear()
                 await self._came.wait()
 
-    async def _read(self, sequence: Sequence) -> None:
+    async def _read(self, sequence: Sequence, stalled: list[Sequence]) -> None:
         machine, request = self._machine, sequence.request
-        sequence.admitted = began = machine.time
-        beside = [one for one in self._running if not one.hung]
+        sequence.admitted = machine.time
         self._running.append(sequence)
-        read = len(request.known_token_ids)
-        await machine.work(machine.speeds.now.prefill(request.method, read))
+        speeds = machine.speeds.now
+        await machine.work(speeds.prefill(request.method, len(request.known_token_ids)))
         sequence.first = machine.time
-        for one in beside:
-            one.stalled += machine.time - began
+        for one in stalled:
+            one.stalled += sequence.first - sequence.admitted
         self._advance(sequence)
 
     async def _step(self, stepping: list[Sequence]) -> None:
-        machine, began = self._machine, self._machine.time
+        machine, began, batch = self._machine, self._machine.time, len(stepping)
         counts = Counter(one.request.method for one in stepping)
-        noise = sum(one.draws.seconds for one in stepping) / len(stepping)
+        noise = sum(one.noise for one in stepping) / batch
         await machine.work(noise * machine.speeds.now.step(counts))
         took = machine.time - began
-        context = sum(len(one.request.known_token_ids) + one.emitted for one in stepping)
-        self._mean_batch = _blend(self._mean_batch, len(stepping))
-        self._mean_context = _blend(self._mean_context, context / len(stepping))
+        self._mean_batch = _blend(self._mean_batch, batch)
+        context = sum(one.context for one in stepping) / batch
+        self._mean_context = _blend(self._mean_context, context)
         for name in counts:
             self._step_seconds[name] = _blend(self._step_seconds.get(name, 0.0), took)
         for one in stepping:
@@ -226,7 +222,6 @@ class Replica:
         """Return its load now."""
         everyone = [*self._running, *self._waiting]
         left = {one.request.request_id: one.request.outstanding(one.emitted) for one in everyone}
-        slots = ENGINE.max_context
         return LoadReport(
             replica=self.name,
             methods=self.methods,
@@ -238,8 +233,8 @@ class Replica:
             mean_batch=self._mean_batch,
             mean_context=self._mean_context,
             recent_step_seconds=dict(self._step_seconds),
-            free_slots=(ENGINE.max_batch - len(self._running)) * slots,
-            slots_each=slots,
+            free_slots=(ENGINE.max_batch - len(self._running)) * ENGINE.max_context,
+            slots_each=ENGINE.max_context,
             time=self._machine.time,
         )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -19,21 +19,13 @@ from deployments.request.answer import Answerer, Served
 from deployments.request.calls import Chunks
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
-from ops.simulate.replicas import Draws, Machine, Replica, Sequence
+from ops.simulate.replicas import Machine, Replica, Sequence
 from ops.simulate.simulated_time import run_simulated
 from ops.simulate.speeds import Changing, Speeds
-from ops.simulate.tables import believed_table, vectors_of
+from ops.simulate.tables import believed_table
 from ops.simulate.world import PLAIN, Base, World
 from router.adaptation import Adaptation
-from schemas import (
-    DecodeRequest,
-    Grammar,
-    LoadReport,
-    Observation,
-    RouterConfig,
-    RoutingTable,
-    SamplingParams,
-)
+from schemas import DecodeRequest, Grammar, LoadReport, Observation, RouterConfig, SamplingParams
 
 EXCHANGE_SECONDS = 1.0
 """Between two calls of an ingress to the feedback actor, which learns from what was seen since and
@@ -48,17 +40,23 @@ FOUND, FOUND_OF = 20, 40
 
 @dataclass
 class Asked:
-    """One request: what it is, and what became of it.
+    """One request: what chance makes of it, whichever method answers, and what became of it.
 
-    draws: its cluster among them. pinned: another tenant's method. expected: seconds by method at
-    the choice, of reading its prompt and of decoding. best: the best method of the mean request.
-    spent: expected seconds of attempts that failed. left: seconds without pauses after which its
-    client left. latency: seconds of the complete answer.
+    acceptance, seconds: factors on tokens per step and on the seconds of its steps. part: see
+    Sequence. luck: it fails with methods whose share of failures is above. pinned: another tenant's
+    method. expected: seconds by method at the choice. least: those of the best method. best: the
+    best method of the mean request. spent: expected seconds of attempts that failed. left: seconds
+    without pauses after which its client left. latency: seconds of the complete answer.
     """
 
-    draws: Draws
-    pinned: str | None
+    cluster: int
+    tokens: int
+    acceptance: float
+    seconds: float
+    part: float
+    luck: float
     ingress: int
+    pinned: str | None = None
     method: str | None = None
     reason: str = "unknown"
     expected: dict[str, float] = field(default_factory=dict)
@@ -75,9 +73,7 @@ class Asked:
         """Return the seconds that count for the choice, without noise."""
         if self.left is not None:
             return self.left + self.least
-        if self.failed:
-            return self.spent + self.least
-        return self.expected[self.method or ""]
+        return self.spent + self.least if self.failed else self.expected[self.method or ""]
 
 
 def drawn(world: World, base: Base, requests: int, seed: int) -> list[Asked]:
@@ -87,37 +83,24 @@ def drawn(world: World, base: Base, requests: int, seed: int) -> list[Asked]:
     clusters = rng.choice(len(weights), size=requests, p=weights / weights.sum())
     normal, uniform = rng.standard_normal((requests, 3)), rng.random((requests, 4))
     mean = np.log(np.asarray(base.output_tokens)[clusters]) - TOKENS_SIGMA**2 / 2.0
-    tokens = np.exp(mean + TOKENS_SIGMA * normal[:, 2]).round().astype(int)
-    most, others = world.clients.max_tokens, world.others
-    asked = []
-    for i, cluster in enumerate(clusters.tolist()):
-        theirs = others is not None and others.cluster == cluster and uniform[i, 0] < others.share
-        draws = Draws(
+    tokens = np.exp(mean + TOKENS_SIGMA * normal[:, 2]).round()
+    asked = [
+        Asked(
             cluster=cluster,
-            tokens=int(np.clip(tokens[i], 1, most)),
+            tokens=int(np.clip(tokens[i], 1, world.clients.max_tokens)),
             acceptance=math.exp(ACCEPTANCE_SIGMA * normal[i, 0]),
             seconds=math.exp(SECONDS_SIGMA * normal[i, 1]),
             part=float(uniform[i, 1]),
-            fails=float(uniform[i, 2]),
+            luck=float(uniform[i, 2]),
+            ingress=int(uniform[i, 3] * world.ingresses),
         )
-        pinned = others.method if others is not None and theirs else None
-        asked.append(Asked(draws, pinned, int(uniform[i, 3] * world.ingresses)))
+        for i, cluster in enumerate(clusters.tolist())
+    ]
+    if (others := world.others) is not None:
+        for one, share in zip(asked, uniform[:, 0], strict=True):
+            if one.cluster == others.cluster and share < others.share:
+                one.pinned = others.method
     return asked
-
-
-class Learning:
-    """The feedback actor's part: it learns from all ingresses."""
-
-    def __init__(self, table: RoutingTable) -> None:
-        self._adaptation = Adaptation(table)
-        self.table = table
-
-    def exchange(self, observations: list[Observation]) -> RoutingTable:
-        """Learn from observations and return the present table."""
-        if observations:
-            self._adaptation.observe(observations)
-            self.table = self._adaptation.table
-        return self.table
 
 
 class Ingress:
@@ -125,17 +108,18 @@ class Ingress:
 
     connected, problem, age_seconds, epoch, drift, waiting, dropped = True, None, 0.0, 1, None, 0, 0
 
-    def __init__(self, learning: Learning, replicas: list[Replica], world: World) -> None:
+    def __init__(self, learning: Adaptation, replicas: list[Replica], world: World) -> None:
         self.table, self.ingresses = learning.table, world.ingresses
-        self._learning, self._replicas = learning, replicas
-        self._lag = world.load_lag_seconds
-        self._reports = [replica.report() for replica in replicas]
+        self._learning, self._replicas, self._lag = learning, replicas, world.load_lag_seconds
         self._observed: list[Observation] = []
+        self._poll()
 
     @property
     def loads(self) -> list[LoadReport]:
         """Return the last reports, which are up to `load_lag_seconds` old."""
-        return self._reports if self._lag else [replica.report() for replica in self._replicas]
+        if not self._lag:
+            self._poll()
+        return self._reports
 
     def observe(self, observation: Observation) -> None:
         """Keep an observation until the next exchange."""
@@ -143,26 +127,34 @@ class Ingress:
 
     async def exchanging(self, phase: float) -> None:
         """Exchange with the feedback actor for ever; phase: share of the interval to wait first."""
-        await asyncio.sleep(phase * EXCHANGE_SECONDS)
-        while True:
-            observed, self._observed = self._observed, []
-            self.table = self._learning.exchange(observed)
-            await asyncio.sleep(EXCHANGE_SECONDS)
+        await _every(EXCHANGE_SECONDS, phase, self._exchange)
 
     async def polling(self, phase: float) -> None:
         """Fetch the replicas' reports for ever."""
-        await asyncio.sleep(phase * self._lag)
-        while self._lag:
-            self._reports = [replica.report() for replica in self._replicas]
-            await asyncio.sleep(self._lag)
+        await _every(self._lag, phase, self._poll)
+
+    def _exchange(self) -> None:
+        self._learning.observe(self._observed)
+        self.table, self._observed = self._learning.table, []
+
+    def _poll(self) -> None:
+        self._reports = [replica.report() for replica in self._replicas]
+
+
+async def _every(seconds: float, phase: float, call: Callable[[], None]) -> None:
+    await asyncio.sleep(phase * seconds)
+    while seconds:
+        call()
+        await asyncio.sleep(seconds)
 
 
 class Run:
-    """The service in a world and its clients."""
+    """The service in a world and its clients. ended: called after each request."""
 
-    def __init__(self, world: World, base: Base, asked: list[Asked], seed: int) -> None:
-        config, table = RouterConfig(), believed_table(world, base)
-        self.world, self.asked = world, asked
+    def __init__(
+        self, world: World, base: Base, asked: list[Asked], seed: int, ended: Callable[[], None]
+    ) -> None:
+        self.world, self.asked, self._ended = world, asked, ended
         self._machine = Machine(Changing(Speeds.of(base, world.clients), world.truth))
         hosted = [base.methods] if world.layout == "shared" else [(name,) for name in base.methods]
         self._replicas = [
@@ -170,35 +162,37 @@ class Run:
             for methods in hosted
             for i in range(world.replicas)
         ]
-        self._vectors, self._draws = vectors_of(base), np.random.default_rng((seed, 1))
-        learning, self._next = Learning(table), 0
-        self._pauses: dict[int, float] = {}
+        self._draws, self._next = np.random.default_rng((seed, 1)), 0
+        self._pauses: defaultdict[int, float] = defaultdict(float)
+        table = believed_table(world, base)
+        self._vectors, learning = (
+            np.eye(len(base.clusters.weights), dtype=np.float32),
+            Adaptation(table),
+        )
         self._ingresses = [Ingress(learning, self._replicas, world) for _ in range(world.ingresses)]
         self._answerers: list[Answerer] = []
         for i, ingress in enumerate(self._ingresses):
             streams = dict.fromkeys(base.methods, partial(self._stream, i))
-            served = Served(
-                streams, Refusals(()), clock=lambda: self._machine.time, seed=seed * 1000 + i
-            )
+            served = Served(streams, Refusals(()), clock=self._time, seed=seed * 1000 + i)
             link = cast(FeedbackLink, ingress)
-            self._answerers.append(Answerer(served, link, config, self._embed, Metrics()))
+            answerer = Answerer(served, link, RouterConfig(), self._embed, Metrics())
+            self._answerers.append(answerer)
 
-    async def ask_all(self, ended: Callable[[], None]) -> None:
-        """Ask every request and wait for its end. ended: called after each."""
-        self._ended = ended
+    async def ask_all(self) -> None:
+        """Ask every request and wait for its end."""
         background = [replica.run() for replica in self._replicas]
         for i, ingress in enumerate(self._ingresses):
             phase = i / len(self._ingresses)
             background += [ingress.exchanging(phase), ingress.polling(phase)]
         tasks = [asyncio.create_task(work) for work in background]
-        rate = self.world.arrivals.rate
+        arrivals = self.world.arrivals
         try:
-            if rate is None:
-                clients = [self._client() for _ in range(self.world.arrivals.concurrency)]
-                await asyncio.gather(*clients)
+            if arrivals.rate is None:
+                await asyncio.gather(*(self._client() for _ in range(arrivals.concurrency)))
             else:
                 asking = []
-                for gap in self._draws.exponential(1.0 / rate, len(self.asked)).tolist():
+                gaps = self._draws.exponential(1.0 / arrivals.rate, len(self.asked))
+                for gap in gaps.tolist():
                     await asyncio.sleep(gap)
                     asking.append(asyncio.create_task(self._ask_next()))
                 await asyncio.gather(*asking)
@@ -212,15 +206,15 @@ class Run:
 
     async def _ask_next(self) -> None:
         number, self._next = self._next, self._next + 1
+        asked, clients, machine = self.asked[number], self.world.clients, self._machine
         for event in self.world.events:
             if event.at == number:
-                self._machine.speeds.change(event.truth)
-                self._pauses[number] = self._pauses.get(number, 0.0) + event.pause_seconds
-        asked, clients, machine = self.asked[number], self.world.clients, self._machine
+                machine.speeds.change(event.truth)
+                self._pauses[number] += event.pause_seconds
         asked.best = machine.speeds.best
         prompt = Prompt(
             token_ids=(number, *[0] * (clients.prompt_tokens - 1)),
-            text=str(asked.draws.cluster),
+            text=str(asked.cluster),
             sampling=SamplingParams(
                 max_tokens=clients.max_tokens,
                 temperature=clients.temperature,
@@ -247,60 +241,51 @@ class Run:
 
     async def _stream(self, ingress: int, request: DecodeRequest, whole: bool) -> Chunks:
         """Answer a request on the replica that its ingress chooses."""
-        number, speeds = request.prompt_token_ids[0], self._machine.speeds.now
+        number, method, speeds = (
+            request.prompt_token_ids[0],
+            request.method,
+            self._machine.speeds.now,
+        )
         asked, in_flight = self.asked[number], self._answerers[ingress].in_flight
-        hosts = {one.name: one for one in self._replicas if request.method in one.methods}
         if asked.method is None:
-            self._chosen(asked, request.method)
-        order = in_flight.ranked(self._draws.permutation(list(hosts)).tolist(), request)
-        replica = hosts[order[0]]
-        in_flight.placed(request.request_id, replica.name)
-        in_flight.accepted(request.request_id, replica.name)
-        hangs = request.method in speeds.hangs
-        fails = asked.draws.fails < speeds.fails[speeds.methods.index(request.method)]
+            asked.method = method
+            asked.expected = {name: sum(self._expected(asked, name)) for name in speeds.methods}
+            asked.least = min(speeds.worth(name, took) for name, took in asked.expected.items())
+        hosts = {one.name: one for one in self._replicas if method in one.methods}
+        first, *_ = in_flight.ranked(self._draws.permutation(list(hosts)).tolist(), request)
+        in_flight.placed(request.request_id, first)
+        in_flight.accepted(request.request_id, first)
+        speed, others = speeds.methods[method], self.world.others
+        usual = float(speed.acceptance[asked.cluster])
+        if others is not None and asked.pinned is not None:
+            usual = others.acceptance
         sequence = Sequence(
             request=request,
-            draws=asked.draws,
             whole=whole,
-            accepted=self._accepted(asked, request.method),
+            length=asked.tokens,
+            accepted=1.0 if method == PLAIN else max(1.0, usual * asked.acceptance),
+            part=asked.part,
+            noise=asked.seconds,
             pauses=self._pauses.pop(number, 0.0),
-            hangs=hangs,
-            fails=bool(fails) and not hangs,
+            fails=asked.luck < speed.fails,
+            hangs=speed.hangs,
             arrived=self._machine.time,
         )
-        half = self._half(asked, request.method)
-        async with aclosing(replica.answer(sequence)) as chunks:
+        reading, decoding = self._expected(asked, method)
+        async with aclosing(hosts[first].answer(sequence)) as chunks:
             async for chunk in chunks:
                 if chunk.finish_reason == "error":
-                    asked.failed, asked.spent = True, asked.spent + half
+                    asked.failed, asked.spent = True, asked.spent + reading + decoding / 2.0
                 yield chunk
 
-    def _chosen(self, asked: Asked, method: str) -> None:
-        """Note a choice and the expected seconds of every method at it."""
-        speeds, asked.method = self._machine.speeds.now, method
-        asked.expected = {name: sum(self._parts(asked, name)) for name in speeds.methods}
-        asked.least = min(speeds.worth(name, took) for name, took in asked.expected.items())
-
-    def _parts(self, asked: Asked, method: str) -> tuple[float, float]:
+    def _expected(self, asked: Asked, method: str) -> tuple[float, float]:
         """Return the expected seconds of reading and decoding on the least busy replica."""
         hosts = [one.counts for one in self._replicas if method in one.methods]
         fewest = min(hosts, key=lambda counts: counts.total())
-        return self._machine.speeds.now.seconds(method, asked.draws.cluster, fewest)
+        return self._machine.speeds.now.seconds(method, asked.cluster, fewest)
 
-    def _half(self, asked: Asked, method: str) -> float:
-        """Return the expected seconds of an attempt that fails half way."""
-        reading, decoding = self._parts(asked, method)
-        return reading + decoding / 2.0
-
-    def _accepted(self, asked: Asked, method: str) -> float:
-        """Return the tokens per step of an answer."""
-        if method == PLAIN:
-            return 1.0
-        speeds, others = self._machine.speeds.now, self.world.others
-        usual = float(speeds.acceptance[speeds.methods.index(method), asked.draws.cluster])
-        if asked.pinned is not None and others is not None:
-            usual = others.acceptance
-        return max(1.0, usual * asked.draws.acceptance)
+    def _time(self) -> float:
+        return self._machine.time
 
     def _embed(self, text: str) -> NDArray[np.float32]:
         return self._vectors[[int(text)]]
@@ -312,23 +297,17 @@ def simulate(
     """Return the figures of a run. ended: called after every request."""
     asked = drawn(world, base, requests, seed)
 
-    async def served() -> None:
-        await Run(world, base, asked, seed).ask_all(ended)
+    async def served() -> None:  # replicas need the loop of simulated time
+        await Run(world, base, asked, seed, ended).ask_all()
 
     run_simulated(served())
-    return figures(asked)
-
-
-def figures(asked: list[Asked]) -> dict[str, Any]:
-    """Return the figures over the clients' requests, without other tenants'."""
     own = [one for one in asked if one.pinned is None and one.method is not None]
-    last = own[len(own) - len(own) // 4 :]
     latencies = [one.latency for one in own if one.latency is not None]
     decided = [one.decide_seconds for one in own if one.decide_seconds is not None]
     return {
         "requests": len(asked),
         "excess": excess(own),
-        "excess_last_quarter": excess(last),
+        "excess_last_quarter": excess(own[len(own) - len(own) // 4 :]),
         "shares": _shares([one.method for one in own]),
         "requests_until_found": requests_until_found(own),
         "latency_mean_s": float(np.mean(latencies)) if latencies else None,
@@ -349,10 +328,8 @@ def excess(asked: list[Asked]) -> float | None:
 def requests_until_found(asked: list[Asked]) -> int | None:
     """Return the first request from which the best method gets FOUND of FOUND_OF; None: never."""
     right = [one.method == one.best for one in asked]
-    for i in range(len(right) - FOUND_OF + 1):
-        if sum(right[i : i + FOUND_OF]) >= FOUND:
-            return i
-    return None
+    starts = range(len(right) - FOUND_OF + 1)
+    return next((i for i in starts if sum(right[i : i + FOUND_OF]) >= FOUND), None)
 
 
 def _shares(values: list[Any]) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""A base world's numbers under factors: how fast each method is, and which one is the best."""
+"""How fast a world's methods are, and which one is the best."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
@@ -12,7 +12,7 @@ from ops.common.boundary import InputError
 from ops.simulate.world import ALL, PLAIN, PREFERRED, Base, Believed, Clients, Factor, Truth
 
 Floats = NDArray[np.float64]
-Line = tuple[tuple[float, ...], tuple[float, ...]]
+Line = Mapping[int, float]
 Named = TypeVar("Named", Believed, Truth)
 
 HIGH = 0.6
@@ -20,21 +20,40 @@ HIGH = 0.6
 
 
 @dataclass(frozen=True)
-class Speeds:
-    """The speed of m methods in k clusters for one kind of client.
+class Speed:
+    """The speed of one method in k clusters.
 
-    acceptance [m, k]: tokens per step. steps: seconds of a step by requests at once, prefills:
-    seconds of a prompt by its tokens, both as points for each method. fails [m]: share of answers
-    that fail half way; 1 if they hang. weights [k]: shares of requests. tokens [k]: expected output
-    tokens.
+    acceptance [k]: tokens per step. steps: seconds of a step by requests at once. prefills: seconds
+    of a prompt by its tokens. fails: share of answers that fail half way; 1 if they hang.
     """
 
-    methods: tuple[str, ...]
     acceptance: Floats
-    steps: tuple[Line, ...]
-    prefills: tuple[Line, ...]
-    fails: Floats
-    hangs: frozenset[str]
+    steps: Line
+    prefills: Line
+    fails: float = 0.0
+    hangs: bool = False
+
+    def times(self, factor: Factor) -> Self:
+        """Return the speed under a factor, but for its `best_by`."""
+        accepted = self.acceptance.copy()
+        where = slice(None) if factor.clusters is None else list(factor.clusters)
+        accepted[where] = np.maximum(1.0, accepted[where] * factor.acceptance)
+        steps, prefills = _scaled(self.steps, factor.step), _scaled(self.prefills, factor.prefill)
+        changed = replace(self, acceptance=accepted, steps=steps, prefills=prefills)
+        if not isinstance(factor, Truth):
+            return changed
+        fails = 1.0 if factor.hangs else max(self.fails, factor.fails)
+        return replace(changed, fails=fails, hangs=self.hangs or factor.hangs)
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """The speeds of all methods for one kind of client.
+
+    weights [k]: shares of requests. tokens [k]: expected output tokens.
+    """
+
+    methods: Mapping[str, Speed]
     weights: Floats
     tokens: Floats
     prompt_tokens: int
@@ -42,28 +61,29 @@ class Speeds:
     @classmethod
     def of(cls, base: Base, clients: Clients) -> Self:
         """Return the base's own speeds."""
+        share = min(1.0, clients.temperature / HIGH)
+        greedy, high = base.acceptance.greedy, base.acceptance.high
+        methods = {
+            name: Speed(
+                (1.0 - share) * np.asarray(greedy[name]) + share * np.asarray(high[name]),
+                base.step_seconds[name],
+                base.prefill_seconds[name],
+            )
+            for name in base.methods
+        }
         weights = np.asarray(base.clusters.weights)
-        return cls(
-            methods=base.methods,
-            acceptance=acceptance_at(base, clients.temperature),
-            steps=tuple(_line(base.step_seconds[name]) for name in base.methods),
-            prefills=tuple(_line(base.prefill_seconds[name]) for name in base.methods),
-            fails=np.zeros(len(base.methods)),
-            hangs=frozenset(),
-            weights=weights / weights.sum(),
-            tokens=np.minimum(base.output_tokens, clients.max_tokens),
-            prompt_tokens=clients.prompt_tokens,
-        )
+        tokens = np.minimum(base.output_tokens, clients.max_tokens)
+        return cls(methods, weights / weights.sum(), tokens, clients.prompt_tokens)
 
     def step(self, counts: Mapping[str, int]) -> float:
         """Return the seconds of a step with these sequences by method: the mean of the methods'."""
         whole = sum(counts.values())
-        each = {name: on_line(self.steps[self.methods.index(name)], whole) for name in counts}
-        return sum(count * each[name] for name, count in counts.items()) / whole
+        each = [n * on_line(self.methods[name].steps, whole) for name, n in counts.items()]
+        return sum(each) / whole
 
     def prefill(self, method: str, tokens: float) -> float:
         """Return the seconds of reading a prompt."""
-        return on_line(self.prefills[self.methods.index(method)], tokens)
+        return on_line(self.methods[method].prefills, tokens)
 
     def seconds(self, method: str, cluster: int, beside: Mapping[str, int]) -> tuple[float, float]:
         """Return the expected seconds of reading a cluster's prompt and of decoding its answer.
@@ -71,79 +91,63 @@ class Speeds:
         beside: sequences by method that run on the same replica.
         """
         counts = {**beside, method: beside.get(method, 0) + 1}
-        accepted = self.acceptance[self.methods.index(method), cluster]
-        steps = max(0.0, self.tokens[cluster] - 1.0) / accepted
+        steps = max(0.0, self.tokens[cluster] - 1.0) / self.methods[method].acceptance[cluster]
         return self.prefill(method, self.prompt_tokens), float(steps) * self.step(counts)
 
-    def mean_request(self) -> Floats:
-        """Return the expected seconds [m] of the mean request alone."""
-        clusters = range(len(self.weights))
-        each = [[sum(self.seconds(name, k, {})) for k in clusters] for name in self.methods]
-        return np.asarray(each) @ self.weights
+    def mean_request(self, method: str) -> float:
+        """Return the expected seconds of the mean request alone."""
+        each = [sum(self.seconds(method, k, {})) for k in range(len(self.weights))]
+        return float(np.dot(each, self.weights))
 
     def worth(self, method: str, seconds: float) -> float:
         """Return the seconds until a complete answer if each that fails half way is asked again."""
-        fails = float(self.fails[self.methods.index(method)])
+        fails = self.methods[method].fails
         return seconds * (1.0 - fails / 2.0) / (1.0 - fails) if fails < 1.0 else float("inf")
 
     def best(self) -> str:
         """Return the method that is the best on the mean request, its failures included."""
-        means = zip(self.methods, self.mean_request(), strict=True)
-        return min(means, key=lambda one: self.worth(one[0], float(one[1])))[0]
+        return min(self.methods, key=lambda name: self.worth(name, self.mean_request(name)))
 
-    def under(self, factors: Sequence[Factor]) -> "Speeds":
+    def under(self, factors: Sequence[Factor]) -> Self:
         """Return the speeds under factors on these. Raises InputError if one cannot be reached.
 
         `best_by` compares with what all other factors make of the methods.
         """
-        changed = self
+        methods = dict(self.methods)
         for factor in factors:
-            for method in self.methods if factor.method == ALL else (factor.method,):
-                changed = changed._times(self.methods.index(method), factor)
+            for name in self.methods if factor.method == ALL else [factor.method]:
+                methods[name] = methods[name].times(
+                    factor.model_copy(update={"acceptance": 1.0}) if name == PLAIN else factor
+                )
+        changed = replace(self, methods=methods)
         for factor in factors:
             if isinstance(factor, Truth) and factor.best_by is not None:
                 changed = changed._best_by(factor.method, factor.best_by)
         return changed
 
-    def _times(self, m: int, factor: Factor) -> "Speeds":
-        accepted = self.acceptance.copy()
-        where = slice(None) if factor.clusters is None else list(factor.clusters)
-        if self.methods[m] != PLAIN:
-            accepted[m, where] = np.maximum(1.0, accepted[m, where] * factor.acceptance)
-        changed = replace(
-            self,
-            acceptance=accepted,
-            steps=_scaled(self.steps, m, factor.step),
-            prefills=_scaled(self.prefills, m, factor.prefill),
-        )
-        if not isinstance(factor, Truth):
-            return changed
-        fails = self.fails.copy()
-        fails[m] = 1.0 if factor.hangs else max(fails[m], factor.fails)
-        hangs = self.hangs | {self.methods[m]} if factor.hangs else self.hangs
-        return replace(changed, fails=fails, hangs=hangs)
-
-    def _best_by(self, method: str, factor: float) -> "Speeds":
-        m, mean = self.methods.index(method), self.mean_request()
-        wanted = float(np.delete(mean, m).min()) / factor - self.prefill(method, self.prompt_tokens)
-        decoding = float(mean[m]) - self.prefill(method, self.prompt_tokens)
+    def _best_by(self, method: str, factor: float) -> Self:
+        best_other = min(self.mean_request(name) for name in self.methods if name != method)
+        prefill = self.prefill(method, self.prompt_tokens)
+        wanted, decoding = best_other / factor - prefill, self.mean_request(method) - prefill
         if wanted <= 0.0 or decoding <= 0.0:
             raise InputError(
                 f"best_by: {method} cannot be {factor:g} times better by its steps, because its "
                 "prefill alone takes longer; use a smaller factor or shorter prompts"
             )
-        return replace(self, steps=_scaled(self.steps, m, wanted / decoding))
+        speed = self.methods[method]
+        scaled = replace(speed, steps=_scaled(speed.steps, wanted / decoding))
+        return replace(self, methods={**self.methods, method: scaled})
 
 
 class Changing:
     """The speeds of a world, which its events change."""
 
-    def __init__(self, base: Speeds, truth: Sequence[Truth]) -> None:
+    def __init__(self, base: Speeds, truth: Iterable[Truth]) -> None:
         self._base = base
         self._factors: dict[str, list[Truth]] = {}
         self.change(truth)
 
-    def change(self, truth: Sequence[Truth]) -> None:
+    def change(self, truth: Iterable[Truth]) -> None:
         """Replace the factors of the methods that `truth` names."""
         told = named(truth, self._base)
         for factor in told:
@@ -152,40 +156,22 @@ class Changing:
         self.best = self.now.best()
 
 
-def named(factors: Sequence[Named], base: Speeds) -> list[Named]:
+def named(factors: Iterable[Named], base: Speeds) -> list[Named]:
     """Return factors with the name of the method that is the best by the base for `preferred`."""
-    best = base.best()
-    return [
-        one.model_copy(update={"method": best}) if one.method == PREFERRED else one
-        for one in factors
-    ]
-
-
-def acceptance_at(base: Base, temperature: float) -> Floats:
-    """Return the base's tokens per step [m, k] at a temperature."""
-    greedy, high = (
-        np.asarray([table[name] for name in base.methods])
-        for table in (base.acceptance.greedy, base.acceptance.high)
-    )
-    share = min(1.0, temperature / HIGH)
-    return np.asarray((1.0 - share) * greedy + share * high)
+    best = {"method": base.best()}
+    return [one.model_copy(update=best) if one.method == PREFERRED else one for one in factors]
 
 
 def on_line(line: Line, at: float) -> float:
     """Return the value on a line through points, which goes on beyond both ends."""
-    xs, ys = line
+    xs = sorted(line)
     if len(xs) == 1:
-        return ys[0]
-    right = min(max(1, bisect_left(xs, at)), len(xs) - 1)
-    slope = (ys[right] - ys[right - 1]) / (xs[right] - xs[right - 1])
-    return ys[right] + slope * (at - xs[right])
+        return line[xs[0]]
+    i = min(max(1, bisect_left(xs, at)), len(xs) - 1)
+    left, right = xs[i - 1], xs[i]
+    slope = (line[right] - line[left]) / (right - left)
+    return line[right] + slope * (at - right)
 
 
-def _line(points: Mapping[int, float]) -> Line:
-    xs = sorted(points)
-    return tuple(xs), tuple(points[x] for x in xs)
-
-
-def _scaled(lines: tuple[Line, ...], m: int, factor: float) -> tuple[Line, ...]:
-    xs, ys = lines[m]
-    return (*lines[:m], (xs, tuple(y * factor for y in ys)), *lines[m + 1 :])
+def _scaled(line: Line, factor: float) -> Line:
+    return {at: seconds * factor for at, seconds in line.items()}

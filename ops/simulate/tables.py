@@ -1,124 +1,80 @@
 """The routing table that a world's router begins with, and the numbers of one on disk."""
 
-from collections.abc import Iterator
-from math import floor
-
 import numpy as np
 
 from ops.simulate.speeds import Speeds, named
 from ops.simulate.world import PLAIN, Acceptance, Base, Clusters, World
 from router import evidence, predict
-from router.fit.assign import build_table
-from router.fit.profile import Profile
+from router.favourites import with_favourites
 from router.fit.unfitted import unfitted_table
-from schemas import (
-    TEMPERATURE_BANDS,
-    EncoderInfo,
-    MeasuredUnder,
-    MethodSpec,
-    RoutingTable,
-    temperature_band,
-)
-from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
+from schemas import EncoderInfo, Live, MeasuredUnder, MethodSpec, RoutingTable, temperature_band
 
-PROFILED_PROMPTS = 240
-"""Prompts of the profile behind a world's table; at least two are in each cluster."""
-PROFILED_LENGTHS = (80, 160)
-"""Their tokens, in turn."""
-PROFILED_TEMPERATURES = (0.0, 0.3, 0.8)
-"""One in each of the router's bands. The clients' temperature replaces that of its band."""
+PROMPTS = 240
+"""Profiled prompts that a table's evidence stands for; at least two are in each cluster."""
+STEPS = 200.0
+"""Profiled steps behind each step time."""
+TEMPERATURES = (0.0, 0.3, 0.8)
+"""Profiled temperatures, one in each of the router's bands. The clients' replaces that of its
+band."""
 CONTEXTS = (64, 2048)
-
-UNDER = MeasuredUnder(machine="world", device="cpu", dtype="float32", threads=1, bundle="world")
-
-
-def vectors_of(base: Base) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """Return the vector [k, k] of each cluster's prompts, which is its centroid as well."""
-    return np.eye(len(base.clusters.weights), dtype=np.float32)
+LENGTHS = (80, 160)
+"""Tokens of the profiled prompts."""
 
 
 def believed_table(world: World, base: Base) -> RoutingTable:
-    """Fit a table on a profile without noise that says what the world's router believes.
+    """Return the table of a profile without noise that says what the world's router believes.
 
-    A world without a table has one cluster, and methods about which nothing is known.
+    Each cluster has its own vector, which all its prompts have. A world without a table has one
+    cluster, and methods about which nothing is known.
     """
-    vectors = vectors_of(base)
-    encoder = EncoderInfo(name="world", dimension=len(vectors), sha256="world")
+    k, m = len(base.clusters.weights), len(base.methods)
     specs = [
-        MethodSpec(
-            name=name, drafter="none" if name == PLAIN else name, lossless=True, source="a world"
-        )
+        MethodSpec(name=m, drafter="none" if m == PLAIN else m, lossless=True, source="a world")
+        for m in base.methods
+    ]
+    under = MeasuredUnder(machine="world", device="cpu", dtype="float32", threads=1, bundle="world")
+    table = unfitted_table(specs, EncoderInfo(name="world", dimension=k, sha256="world"), under)
+    if world.believed is None:
+        return table
+    weights = np.asarray(base.clusters.weights)
+    prompts = np.maximum(2.0, np.round(PROMPTS * weights / weights.sum()))
+    tokens, steps = np.zeros((2, k, m, len(TEMPERATURES)))
+    temperatures = list(TEMPERATURES)
+    temperatures[temperature_band(world.clients.temperature)] = world.clients.temperature
+    factors = named(world.believed, Speeds.of(base, world.clients))
+    greedy = {one.method for one in factors if one.only_greedy}
+    for band, temperature in enumerate(temperatures):
+        clients = world.clients.model_copy(update={"temperature": temperature})
+        speeds = Speeds.of(base, clients).under(factors)
+        for i, (name, speed) in enumerate(speeds.methods.items()):
+            if temperature == 0.0 or name not in greedy:
+                tokens[:, i, band] = evidence.ANSWER_TOKENS * prompts
+                steps[:, i, band] = tokens[:, i, band] / speed.acceptance
+    batches = sorted({1}.union(*base.step_seconds.values()))
+    seconds = [[[speeds.step({name: b})] * len(CONTEXTS) for b in batches] for name in base.methods]
+    prefills = [
+        np.polyfit(LENGTHS, [speeds.prefill(name, n) for n in LENGTHS], 1)[::-1]
         for name in base.methods
     ]
-    if world.believed is None:
-        return unfitted_table(specs, encoder, UNDER)
-    meta = ProfileMeta(
-        measured_under=UNDER,
-        methods=base.methods,
-        settings_hashes={spec.name: spec.settings_hash() for spec in specs},
-        lossless=dict.fromkeys(base.methods, True),
-        max_tokens=world.clients.max_tokens,
-    )
-    sizes = [
-        max(2, round(PROFILED_PROMPTS * weight / sum(base.clusters.weights)))
-        for weight in base.clusters.weights
-    ]
-    prompts = [
-        (k, Prompt(id=f"{k}-{i}", text=f"{k}-{i}"))
-        for k, size in enumerate(sizes)
-        for i in range(size)
-    ]
-    rows = tuple(_rows(world, base, sizes))
-    speeds = _believed(world, base, 0.0)
-    steps = tuple(
-        StepRow(method=m, batch=b, context=c, seconds=speeds.step({m: b}), count=200)
-        for m in base.methods
-        for b in base.step_seconds[m]
-        for c in CONTEXTS
-    )
-    profile = Profile(meta, tuple(prompt for _, prompt in prompts), rows, steps)
-    of_prompts = vectors[[k for k, _ in prompts]]
-    return build_table(profile, of_prompts, vectors.astype(np.float64), encoder)
-
-
-def _believed(world: World, base: Base, temperature: float) -> Speeds:
-    """Return the speeds that the table says for a temperature, without a limit of tokens."""
-    factors = named(world.believed or (), Speeds.of(base, world.clients))
-    open_ended = {"temperature": temperature, "max_tokens": round(max(base.output_tokens)) + 1}
-    return Speeds.of(base, world.clients.model_copy(update=open_ended)).under(factors)
-
-
-def _rows(world: World, base: Base, sizes: list[int]) -> Iterator[ProfileRow]:
-    """Yield the answers of all methods to the profile's prompts."""
-    asked = dict(zip(range(len(TEMPERATURE_BANDS)), PROFILED_TEMPERATURES, strict=True))
-    asked[temperature_band(world.clients.temperature)] = world.clients.temperature
-    factors = named(world.believed or (), Speeds.of(base, world.clients))
-    only_greedy = {one.method for one in factors if one.only_greedy}
-    for temperature in asked.values():
-        speeds = _believed(world, base, temperature)
-        for m, method in enumerate(base.methods):
-            if temperature > 0.0 and method in only_greedy:
-                continue
-            step = speeds.step({method: 1})
-            prefills = [speeds.prefill(method, length) for length in PROFILED_LENGTHS]
-            for k, size in enumerate(sizes):
-                mean, accepted = float(speeds.tokens[k]), float(speeds.acceptance[m, k])
-                for i in range(size):
-                    # Whole tokens whose mean is the cluster's.
-                    tokens = max(1, floor((i + 1) * mean) - floor(i * mean))
-                    prefill = prefills[i % len(prefills)]
-                    decode = (tokens - 1) / accepted * step
-                    yield ProfileRow(
-                        prompt_id=f"{k}-{i}",
-                        method=method,
-                        temperature=temperature,
-                        prompt_tokens=PROFILED_LENGTHS[i % len(prefills)],
-                        output_tokens=tokens,
-                        target_steps=1.0 + (tokens - 1) / accepted,
-                        seconds=prefill + decode,
-                        prefill_seconds=prefill,
-                        decode_seconds=decode,
-                    )
+    profiled = {
+        "assignment": table.assignment * k,
+        "centroids": np.eye(k),
+        "acceptance_tokens": tokens,
+        "acceptance_steps": steps,
+        "batch_grid": tuple(batches),
+        "context_grid": CONTEXTS,
+        "step_seconds": np.asarray(seconds),
+        "step_count": np.full_like(seconds, STEPS),
+        "prefill_seconds": np.maximum(0.0, prefills),
+        "output_tokens": np.asarray(base.output_tokens),
+        "output_count": prompts * len(TEMPERATURES),
+        "speedup": np.full((k, m), np.nan),
+        "speedup_count": np.zeros((k, m)),
+        "live": Live.nothing(k, m),
+        "regression_mean": np.zeros((k, m)),
+        "provenance": {"prompt_tokens": [float(np.mean(LENGTHS))] * k},
+    }
+    return with_favourites(RoutingTable.model_validate(dict(table) | profiled), None)
 
 
 def base_of(table: RoutingTable) -> Base:
@@ -137,8 +93,7 @@ def base_of(table: RoutingTable) -> Base:
             for m, name in methods
         },
         prefill_seconds={
-            name: {n: predict.measured_prefill(table, m, n) for n in PROFILED_LENGTHS}
-            for m, name in methods
+            name: {n: predict.measured_prefill(table, m, n) for n in LENGTHS} for m, name in methods
         },
         output_tokens=tuple(table.output_tokens.tolist()),
     )

@@ -1,9 +1,17 @@
 """A world: a YAML file that says what the routing table believes, what is so, and what happens."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from ops.common.boundary import InputError, describe
 from schemas.base import Settings
@@ -20,32 +28,40 @@ PLAIN = "naive"
 """The method that emits one token a step, whatever a world says."""
 
 
-class Fields(Settings):
-    """Fields of a YAML file. An unknown one is refused with the names of those that there are."""
+def _method(name: str, info: ValidationInfo) -> str:
+    """Check that the base, if it is given as context, has a method."""
+    if info.context is not None and name not in info.context.methods:
+        choice = ", ".join((*info.context.methods, PREFERRED, ALL))
+        raise ValueError(f"{name} is not a method; choose from {choice}")
+    return name
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            raise ValueError(f"expected the fields {', '.join(cls.model_fields)}; got {values!r}")
-        for name in values.keys() - cls.model_fields.keys():
-            raise ValueError(f"unknown field {name!r}; choose from {', '.join(cls.model_fields)}")
-        return {name: value for name, value in values.items() if value is not None}
+
+def _method_or_special(name: str, info: ValidationInfo) -> str:
+    return name if name in (PREFERRED, ALL) else _method(name, info)
+
+
+def _cluster(cluster: int, info: ValidationInfo) -> int:
+    if info.context is not None and cluster >= (k := len(info.context.clusters.weights)):
+        raise ValueError(f"{cluster} is not a cluster; choose from 0 to {k - 1}")
+    return cluster
 
 
 Above0 = Annotated[float, Field(gt=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Cluster = Annotated[int, Field(ge=0), AfterValidator(_cluster)]
 
 
-class Factor(Fields):
-    """Factors on the base's numbers of a method. clusters: where `acceptance` applies; None:
-    everywhere."""
+class Factor(Settings):
+    """Factors on the base's numbers of a method.
 
-    method: str
+    clusters: where `acceptance` applies; None: everywhere.
+    """
+
+    method: Annotated[str, AfterValidator(_method_or_special)]
     step: Above0 = 1.0
     acceptance: Above0 = 1.0
     prefill: Above0 = 1.0
-    clusters: tuple[int, ...] | None = None
+    clusters: tuple[Cluster, ...] | None = None
 
 
 class Believed(Factor):
@@ -67,7 +83,7 @@ class Truth(Factor):
     hangs: bool = False
 
 
-class Event(Fields):
+class Event(Settings):
     """What happens when the request with the number `at` is sent.
 
     truth: replaces earlier factors of the same methods. pause_seconds: the machine stands still
@@ -79,17 +95,19 @@ class Event(Fields):
     pause_seconds: float = Field(default=0.0, ge=0.0)
 
 
-class Others(Fields):
-    """Another tenant: `share` of a cluster's requests pin a method that accepts `acceptance` tokens
-    a step on them."""
+class Others(Settings):
+    """Another tenant, which pins a method on `share` of a cluster's requests.
+
+    acceptance: tokens per step of its answers.
+    """
 
     share: Share
-    cluster: int
-    method: str
+    cluster: Cluster
+    method: Annotated[str, AfterValidator(_method)]
     acceptance: float = Field(ge=1.0)
 
 
-class Clients(Fields):
+class Clients(Settings):
     """What all requests are like, and when their clients give up."""
 
     stream: bool = True
@@ -100,7 +118,7 @@ class Clients(Fields):
     grammar: bool = False
 
 
-class Arrivals(Fields):
+class Arrivals(Settings):
     """A closed loop of so many clients, or `rate` requests a second by a Poisson process."""
 
     concurrency: int = Field(default=1, ge=1)
@@ -113,20 +131,17 @@ class Arrivals(Fields):
         return self
 
 
-def _listed(value: Any) -> Any:
-    """Return `believed` as validated: None for a table without numbers."""
-    if value == "none":
-        return None
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"expected a list of factors, or none for no table; got {value!r}")
-    return value
+class World(Settings):
+    """A world over its base.
 
-
-class World(Fields):
-    """A world over its base. layout: replicas host one method each, or all methods."""
+    believed: None is a table without numbers. layout: replicas host one method each, or all.
+    """
 
     base: Path = BASE_FILE
-    believed: Annotated[tuple[Believed, ...] | None, BeforeValidator(_listed)] = ()
+    believed: Annotated[
+        tuple[Believed, ...] | None,
+        BeforeValidator(lambda given: None if given == "none" else given or ()),
+    ] = ()
     truth: tuple[Truth, ...] = ()
     events: tuple[Event, ...] = ()
     others: Others | None = None
@@ -137,19 +152,21 @@ class World(Fields):
     load_lag_seconds: float = Field(default=0.3, ge=0.0)
     layout: Literal["per_method", "shared"] = "per_method"
 
-    @property
-    def every_truth(self) -> tuple[Truth, ...]:
-        """Return the factors of the beginning and of all events."""
-        return self.truth + tuple(one for event in self.events for one in event.truth)
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        every = (*self.truth, *(one for event in self.events for one in event.truth))
+        if any(one.hangs for one in every) and self.clients.leave_after_seconds is None:
+            raise ValueError("hangs: answers never end; set clients.leave_after_seconds as well")
+        return self
 
 
-class Clusters(Fields):
+class Clusters(Settings):
     """The clusters' shares of the requests; they need not sum to 1."""
 
     weights: tuple[Above0, ...] = Field(min_length=1)
 
 
-class Acceptance(Fields):
+class Acceptance(Settings):
     """Tokens per target step by method and cluster, at temperature 0 and high ones."""
 
     greedy: dict[str, tuple[Above0, ...]]
@@ -159,7 +176,7 @@ class Acceptance(Fields):
 Line = Annotated[dict[int, Above0], Field(min_length=1)]
 
 
-class Base(Fields):
+class Base(Settings):
     """Measured numbers: seconds per step by method and requests at once, seconds of a prefill by
     method and prompt tokens, mean output tokens by cluster."""
 
@@ -172,70 +189,32 @@ class Base(Fields):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        k = len(self.clusters.weights)
-        tables: dict[str, Any] = {
-            "acceptance.greedy": self.acceptance.greedy,
-            "acceptance.high": self.acceptance.high,
-            "step_seconds": self.step_seconds,
-            "prefill_seconds": self.prefill_seconds,
-        }
-        for name, table in tables.items():
+        k, accepted = len(self.clusters.weights), self.acceptance
+        tables: list[Mapping[str, Any]] = [accepted.greedy, accepted.high]
+        for table in [*tables, self.step_seconds, self.prefill_seconds]:
             if missing := set(self.methods) - table.keys():
-                raise ValueError(f"{name}: lacks {', '.join(sorted(missing))}; add them")
-        rows = [
-            self.output_tokens,
-            *self.acceptance.greedy.values(),
-            *self.acceptance.high.values(),
-        ]
+                raise ValueError(f"a table lacks {', '.join(sorted(missing))}; add them")
+        rows = [self.output_tokens, *accepted.greedy.values(), *accepted.high.values()]
         if any(len(row) != k for row in rows):
             raise ValueError(f"acceptance, output_tokens: give {k} numbers, one for each cluster")
         return self
 
 
-def read_world(file: Path | None) -> World:
-    """Read a world; None is the world in which the table is right. Raises InputError."""
-    if file is None:
-        return World()
-    documents = read_yaml(file)
-    if len(documents) > 1:
-        raise InputError(f"{file}: has {len(documents)} YAML documents; give a file with one")
-    world = _validated(World, documents[0] if documents else {}, file)
-    return world.model_copy(update={"base": file.parent / world.base})
+def read_world(file: Path | None, base: Base | None = None) -> tuple[World, Base]:
+    """Read a world and its base, which `base` replaces. Raises InputError and FileError.
+
+    Without a file, it is the world in which the table is right.
+    """
+    values = read_document(file) if file and read_yaml(file) else {}
+    place = file or BASE_FILE
+    if base is None:
+        base_file = place.parent / _validated(World, values, place).base
+        base = _validated(Base, read_document(base_file), base_file)
+    return _validated(World, values, place, base), base
 
 
-def read_base(file: Path) -> Base:
-    """Read the numbers of a base world. Raises InputError."""
-    return _validated(Base, read_document(file), file)
-
-
-def check(world: World, base: Base) -> None:
-    """Raise InputError if a world names what its base does not have, or can never end."""
-    k, special = len(base.clusters.weights), (PREFERRED, ALL)
-    named: list[tuple[str, str, tuple[str, ...]]] = []
-    clusters: list[tuple[str, int]] = []
-    lists: dict[str, tuple[Factor, ...]] = {"believed": world.believed or (), "truth": world.truth}
-    lists |= {f"events.{i}.truth": event.truth for i, event in enumerate(world.events)}
-    for place, factors in lists.items():
-        for i, one in enumerate(factors):
-            named.append((f"{place}.{i}.method", one.method, special))
-            clusters += [(f"{place}.{i}.clusters", cluster) for cluster in one.clusters or ()]
-    if world.others is not None:
-        named.append(("others.method", world.others.method, ()))
-        clusters.append(("others.cluster", world.others.cluster))
-    for place, name, also in named:
-        if name not in (*base.methods, *also):
-            choice = ", ".join((*base.methods, *also))
-            raise InputError(f"{place}: {name} is not a method; choose from {choice}")
-    for place, cluster in clusters:
-        if not 0 <= cluster < k:
-            raise InputError(f"{place}: {cluster} is not a cluster; choose from 0 to {k - 1}")
-    hangs = any(one.hangs for one in world.every_truth)
-    if hangs and world.clients.leave_after_seconds is None:
-        raise InputError("hangs: answers never end; set clients.leave_after_seconds as well")
-
-
-def _validated(kind: type[Read], values: Any, file: Path) -> Read:
+def _validated(kind: type[Read], values: Any, file: Path, base: "Base | None" = None) -> Read:
     try:
-        return kind.model_validate(values)
+        return kind.model_validate(values, context=base)
     except ValidationError as error:
         raise InputError(f"{file}: {describe(error)}") from error

@@ -9,7 +9,7 @@ from observations import load
 from deployments.actors import ActorLine, forever
 from deployments.head_training.line import SampleLine
 from deployments.learning.link import FeedbackLink
-from deployments.loads.line import LoadsLine
+from deployments.loads.board import LoadsLine
 from deployments.replica.method import MethodReplica
 from ops.simulate.simulated_time import run_simulated
 

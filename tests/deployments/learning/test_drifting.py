@@ -15,7 +15,7 @@ from deployments.artifacts import served_table
 from deployments.learning import feedback as feedback_module
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
-from deployments.loads.line import LoadsLine
+from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
 from router import cluster, decaying_sums, drift
 from router.drift import REFERENCE_WINDOWS

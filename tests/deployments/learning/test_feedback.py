@@ -14,7 +14,7 @@ from deployments.learning import feedback as feedback_module
 from deployments.learning import link as link_module
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
-from deployments.loads.line import LoadsLine
+from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
 from router.decaying_sums import HALF_LIFE
 from router.learner import KEPT_OF_HEAD
@@ -115,7 +115,7 @@ class TestFeedback:
         for ingress in ("a", "b", "a"):
             reply = await actor.exchange([], ("", -1), ingress)
         assert reply.ingresses == 2
-        monkeypatch.setattr("deployments.learning.callers.CALLER_SECONDS", 0.0)
+        monkeypatch.setattr("deployments.learning.feedback.CALLER_SECONDS", 0.0)
         assert (await actor.exchange([], ("", -1), "b")).ingresses == 1
 
     async def test_what_was_acknowledged_survives_the_actors_death(self, config):

@@ -6,10 +6,9 @@ import math
 import pytest
 from observations import observation
 
-from deployments.learning import history
+from deployments.learning import state_store
 from deployments.learning.feedback import Feedback
-from deployments.learning.history import UnknownSnapshotError
-from deployments.learning.state_store import SupersededError
+from deployments.learning.state_store import SupersededError, UnknownSnapshotError
 
 COLD = ("", -1)
 
@@ -17,7 +16,7 @@ COLD = ("", -1)
 @pytest.fixture
 def often(monkeypatch):
     """Every batch of observations is due for a snapshot."""
-    monkeypatch.setattr(history, "SNAPSHOT_SECONDS", 1e-9)
+    monkeypatch.setattr(state_store, "SNAPSHOT_SECONDS", 1e-9)
 
 
 async def taught(actor, names):
@@ -29,7 +28,7 @@ async def taught(actor, names):
 
 @pytest.mark.usefixtures("often")
 async def test_snapshots_are_kept_as_time_goes_by_and_the_oldest_go(config, monkeypatch):
-    monkeypatch.setattr(history, "KEPT", 3)
+    monkeypatch.setattr(state_store, "KEPT", 3)
     actor = Feedback(config)
     await taught(actor, "abcde")
     kept = await actor.history()

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import Bucket
 
-from deployments.learning.file_system import replace_file
-from deployments.learning.state_store import StateStore, SupersededError
+from deployments.learning.state_store import StateStore, SupersededError, replace_file
 
 
 def store(folder):

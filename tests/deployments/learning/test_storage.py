@@ -12,7 +12,7 @@ from stores import Bucket, Gated, gone
 from deployments.artifacts import served_table
 from deployments.learning import storage as storage_module
 from deployments.learning.feedback import Feedback
-from deployments.learning.file_system import StoreAwayError, file_system
+from deployments.learning.state_store import StoreAwayError, file_system
 from deployments.learning.storage import check_store
 
 COLD = ("", -1)

@@ -9,8 +9,7 @@ from observations import load
 
 from deployments.actors import ActorLine
 from deployments.loads import board as board_module
-from deployments.loads.board import LoadBoard
-from deployments.loads.line import LoadsLine
+from deployments.loads.board import LoadBoard, LoadsLine
 from deployments.replica.method import MethodReplica
 from ops.simulate.simulated_time import run_simulated
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.simulate.replicas import Draws, Machine
+from ops.simulate.replicas import Machine
 from ops.simulate.run import Asked, excess, requests_until_found, simulate
 from ops.simulate.simulated_time import run_simulated
 from ops.simulate.speeds import Changing, Speeds
@@ -32,10 +32,10 @@ def run(requests: int = 30, seed: int = 0, **fields: object) -> dict:
 
 
 def one(method: str, least: float = 1.0, best: str = "eagle3", **became: object) -> Asked:
-    draws = Draws(cluster=0, tokens=20, acceptance=1.0, seconds=1.0, part=0.5, fails=0.5)
+    draws = {"cluster": 0, "tokens": 20, "acceptance": 1.0, "seconds": 1.0, "part": 0.5}
     expected = {"eagle3": 1.0, "naive": 3.0}
     given = {"method": method, "expected": expected, "least": least, "best": best} | became
-    return Asked(draws, None, 0, **given)
+    return Asked(luck=0.5, ingress=0, **draws, **given)
 
 
 def test_excess_is_zero_for_the_best_choices_and_counts_what_was_lost():
