@@ -8,12 +8,11 @@ import pytest
 
 from workers.drafting import controller as module
 from workers.drafting.controller import PLAIN_EVERY, REST_STEPS, Controller, Decision
-from workers.drafting.draft_seconds import Draft
 from workers.drafting.expectation import Expectation
 from workers.drafting.failures import Failures
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.step_costs import Draft, StepCosts
 
 ROOM = 8
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from workers.drafting.draft_seconds import CATCH_UP, CATCH_UP_SHARE, Draft, DraftSeconds
+from workers.drafting.step_costs import CATCH_UP, CATCH_UP_SHARE, Draft, DraftSeconds
 
 
 def test_a_draft_says_something_of_other_drafts():

@@ -14,9 +14,8 @@ from rig import has_seen
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError
 from workers.drafting import controller
-from workers.drafting.draft_seconds import Draft
 from workers.drafting.goodput import Choice
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.step_costs import Draft, StepCosts
 from workers.methods import get_method
 
 TOKENS = 40

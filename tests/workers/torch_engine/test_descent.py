@@ -11,10 +11,9 @@ from table_world import Said
 
 from schemas import SamplingParams
 from workers.torch_engine import registry
-from workers.torch_engine.parts import Proposal
-from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers import descent
+from workers.torch_engine.verifiers import target_choice
 
 VOCAB = 4
 KINDS = ("one_hot", "greedy")
@@ -49,7 +48,7 @@ def test_level_by_level_is_what_all_at_once_is(
 ) -> None:
     wishes = SamplingParams(temperature=0.8, seed=given_seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(descent, "_waits", lambda _: True)
+        patch.setattr(target_choice, "_waits", lambda _: True)
         at_once = paths(kind, seed, wishes)
     assert paths(kind, seed, wishes) == at_once
 
@@ -58,13 +57,13 @@ def test_level_by_level_is_what_all_at_once_is(
 def test_nodes_that_are_not_reached_are_not_warped(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, warp_each = list[int](), descent.warp_each
+    seen, warp_each = list[int](), target_choice.warp_each
 
     def counting(logits: torch.Tensor, samplings: list[SamplingParams]) -> torch.Tensor:
         seen.append(len(logits))
         return warp_each(logits, samplings)
 
-    monkeypatch.setattr(descent, "warp_each", counting)
+    monkeypatch.setattr(target_choice, "warp_each", counting)
     for seed in range(20):
         seen.clear()
         kept = paths(kind, seed, SamplingParams(temperature=0.8))

@@ -22,9 +22,8 @@ from workers.drafting import controller
 from workers.methods import get_method
 from workers.torch_engine import registry
 from workers.torch_engine.drafters import adaptive
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.sequence import Tally
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.greedy import Greedy
 

@@ -11,7 +11,7 @@ import torch
 from test_mutants import mutated
 
 from workers.drafting.lookup import look_ups, occurrences, past
-from workers.drafting.lookup.continuation import Continuation
+from workers.drafting.lookup.look_ups import Continuation
 from workers.drafting.step_costs import StepCosts
 from workers.torch_engine.drafters import adaptive
 from workers.torch_engine.models import companion_rows

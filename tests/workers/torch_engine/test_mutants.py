@@ -24,15 +24,14 @@ from workers.torch_engine import constraint, logit_processor, processed_logits, 
 from workers.torch_engine.distribution import draw
 from workers.torch_engine.models import layout
 from workers.torch_engine.models.kv_pool import KvPool
-from workers.torch_engine.parts import Proposal
-from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path, TokenTree
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
 from workers.torch_engine.verifiers import greedy, one_hot, rejection
-from workers.torch_engine.verifiers.descent import warped_rows
 from workers.torch_engine.verifiers.greedy import Greedy
 from workers.torch_engine.verifiers.rejection import Rejection
+from workers.torch_engine.verifiers.target_choice import warped_rows
 
 WRONG, RIGHT = 1e-6, 1e-3
 COUNT = 2000

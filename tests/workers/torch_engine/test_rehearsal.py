@@ -4,8 +4,8 @@ import pytest
 from static_twins import in_static_shapes
 
 from workers.bundle import Bundle
-from workers.drafting.draft_seconds import Draft
 from workers.drafting.expectation import OPTIMISM
+from workers.drafting.step_costs import Draft
 from workers.torch_engine import rehearsal
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
 from workers.torch_engine.models.static_steps import RECURRING, StaticSteps

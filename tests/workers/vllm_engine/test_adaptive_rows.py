@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.drafting.draft_seconds import Draft
-from workers.drafting.lookup.corpus import write_corpus
-from workers.vllm_engine.drafting.adaptive import Adaptive
-from workers.vllm_engine.drafting.authors import Authors
-from workers.vllm_engine.drafting.options import Learned, Options, Stored
+from workers.drafting.lookup.datastore import write_corpus
+from workers.drafting.step_costs import Draft
+from workers.vllm_engine.drafting.adaptive import Adaptive, Authors
+from workers.vllm_engine.drafting.portfolio import Learned, Options, Stored
 
 EAGLE = Learned("vllm_eagle3", "eagle3", 3)
 MEDUSA = Learned("vllm_medusa", "medusa", 3)
@@ -259,7 +258,7 @@ def test_looked_up_tokens_count_as_the_look_ups():
 
 
 def test_of_requests_that_nobody_asks_about_the_first_are_forgotten(monkeypatch):
-    monkeypatch.setattr("workers.vllm_engine.drafting.authors.REMEMBERED", 2)
+    monkeypatch.setattr("workers.vllm_engine.drafting.adaptive.REMEMBERED", 2)
     authors = Authors()
     for request in "abcb":
         authors.begin(request)

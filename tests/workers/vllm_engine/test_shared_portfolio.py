@@ -9,7 +9,7 @@ from conftest_bundle import DEMO
 from schemas import MethodSpec
 from schemas.config import DatastoreConfig
 from workers.bundle import Bundle, load_bundle
-from workers.drafting.lookup.corpus import write_corpus
+from workers.drafting.lookup.datastore import write_corpus
 from workers.methods import get_method
 from workers.vllm_engine import shared
 from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
