@@ -27,9 +27,8 @@ MAY_IMPORT_MODELS = {"router/fit/encoder_export.py"}
 
 ENGINES_SHARE = {
     *("batch_schedule", "bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
-    *("looping", "methods", "portfolio", "refusal", "stream", "text", "token_text", "user_cache"),
-    *("target_sizes", "weight_files", "head_files", "engine_load", "cpu_arithmetic"),
-    "http_clients",
+    *("methods", "portfolio", "stream", "text", "target_sizes", "weight_files", "head_files"),
+    *("engine_load", "cpu_arithmetic", "http_clients"),
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {
@@ -43,7 +42,7 @@ PARTS_SHARE = {
         "parts",
         "registry",
     ),
-    *("sequence", "target_output", "tree"),
+    *("sequence", "tree"),
 }
 """What a drafter, tree, stop or verifier may import of the engine: not the loop."""
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
@@ -64,7 +63,6 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
         "vllm_engine": ENGINES_SHARE,
         "openai_engine": ENGINES_SHARE,
         "reasoning": {"text"},
-        "target_hash": {"bundle", "weight_files"},
         **dict.fromkeys(ENGINES_SHARE, ENGINES_SHARE),
     },
     "workers/torch_engine": {
@@ -122,8 +120,7 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
 ASSEMBLERS = {
     "workers": {"loader"},
     "workers/torch_engine": {
-        *("engine", "logprobs", "method", "processed_logits", "rehearsal", "rows", "scheduler"),
-        *("step", "stopwatch", "target"),
+        *("engine", "method", "processed_logits", "rehearsal", "scheduler", "step", "target"),
     },
     "router": {"fit"},
     "deployments": {"app", "ingress", "run"},

@@ -1,1 +1,0 @@
-"""Training of heads on what their target generates."""

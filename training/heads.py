@@ -16,14 +16,13 @@ from training.rolling import Roll, RolledBlock, initialise
 from training.teacher import Teacher
 from workers.bundle import BundleError, read_json
 from workers.torch_engine.models.heads.checkpoint import LISTED, listed_tokens
-from workers.torch_engine.models.heads.eagle3 import (
+from workers.torch_engine.models.heads.eagle import (
     NORMS,
     NOT_COMPUTED,
     capture_layers,
     captured_layers,
 )
-from workers.torch_engine.models.tensors import refuse_misfit
-from workers.torch_engine.models.weights import load_weights
+from workers.torch_engine.models.weights import load_weights, refuse_misfit
 
 SIZES = ("hidden_size", "vocab_size")
 BLOCK = (

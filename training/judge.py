@@ -136,7 +136,8 @@ def verdict(measured: Sequence[Measured], *, new: bool = False) -> Verdict:
     groups = {name: [m for m in measured if name in m.groups] for name in names}
     large = [g for g, ms in groups.items() if len({m.conversation for m in ms}) >= LARGE_GROUP]
     by_group = {name: _gain(ms, TAIL / max(1, len(large))) for name, ms in groups.items()}
-    lost = [name for name in large if by_group[name].high < _allowed(name)]
+    allowed = {name: -FORGOTTEN if name.startswith(f"{REPLAY} ") else 0.0 for name in large}
+    lost = [name for name in large if by_group[name].high < allowed[name]]
     reason: str | None = None
     if overall.low <= (WORTH if new else 0.0):
         low, high = (f"{100 * bound:+.1f}%" for bound in (overall.low, overall.high))
@@ -145,10 +146,6 @@ def verdict(measured: Sequence[Measured], *, new: bool = False) -> Verdict:
     elif lost and not new:
         reason = f"worse beyond the interval in {', '.join(lost)}"
     return Verdict(better=reason is None, reason=reason, overall=overall, by_group=by_group)
-
-
-def _allowed(group: str) -> float:
-    return -FORGOTTEN if group.startswith(f"{REPLAY} ") else 0.0
 
 
 def _gain(measured: Sequence[Measured], tail: float) -> Gain:

@@ -1,1 +1,0 @@
-"""Decoding on one replica: how tokens are made. Knows neither Ray nor routing."""

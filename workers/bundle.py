@@ -18,7 +18,6 @@ from tokenizers import Tokenizer
 
 from schemas import MethodSpec, SamplingDefaults, json_files
 from schemas.text_files import FileError
-from workers.user_cache import user_cache
 
 MANIFEST = "bundle.json"
 FIELDS = ("name", "parts", "packaged", "methods", "portfolio", "sampling")
@@ -274,3 +273,9 @@ def _packaged(body: Any, parts: Mapping[str, str], manifest: Path) -> Packaged |
     if twice:
         raise BundleError(f"{manifest}: {twice[0]!r} is packaged and may not be in 'parts' too")
     return Packaged(**{name: body[name] for name in names})
+
+
+def user_cache(name: str) -> Path:
+    """Return our folder in `$XDG_CACHE_HOME` or ~/.cache; it may not exist yet."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.path.expanduser(cache)) / "specadapt" / name  # noqa: PTH111 - never fails

@@ -20,8 +20,7 @@ from deployments.guard.caller import Caller
 from schemas import Grammar
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
-from workers.grammar.bounds import check_size
-from workers.grammar.specification import GrammarError
+from workers.grammar.specification import GrammarError, check_size
 from workers.target_sizes import target_sizes
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas import DecodeChunk, TokenLogprobs
-from workers.token_text import TokenText
+from workers.text import TokenText
 
 Entry = tuple[int, TokenLogprobs]
 

@@ -21,7 +21,7 @@ from workers.bundle import Bundle
 from workers.chat_template import ChatFormatError, Encode, encode_chat, encode_prompt, encode_text
 from workers.grammar.specification import GrammarError
 from workers.reasoning import Thinking
-from workers.token_text import TokenText
+from workers.text import TokenText
 
 # The encoder reads 256 tokens; tokenising more of a long prompt only costs time.
 EMBEDDED_CHARACTERS = 8192

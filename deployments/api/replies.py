@@ -28,7 +28,7 @@ from deployments.errors import ApiError
 from deployments.request.answered import Answer, interleaved
 from deployments.request.prompt import Prompt
 from schemas import DecodeChunk
-from workers.token_text import TokenText
+from workers.text import TokenText
 
 Kind = Literal["chat", "completion"]
 

@@ -10,7 +10,7 @@ from schemas.json_files import read_json, validated
 from schemas.keys import ApiKey, Isolation, KeyRing
 from schemas.text_files import FileError
 from schemas.yaml_files import read_document
-from workers.refusal import PAST_ANSWERS, keeps_every_answer
+from workers.methods import PAST_ANSWERS, keeps_every_answer
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from deployments.logs import log_with_serve
 from deployments.rollout import read_by_learning, version_of
 from schemas import AppConfig, LoadReport, Sample
 from workers.portfolio import served_bundle
-from workers.target_hash import target_hash
+from workers.weight_files import target_hash
 
 logger = logging.getLogger(__name__)
 

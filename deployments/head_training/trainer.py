@@ -31,8 +31,7 @@ from schemas import (
     TuningJob,
     Verdict,
 )
-from workers.bundle import Bundle
-from workers.user_cache import user_cache
+from workers.bundle import Bundle, user_cache
 
 logger = logging.getLogger(__name__)
 

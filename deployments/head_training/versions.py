@@ -21,7 +21,7 @@ from schemas import (
     HeadVersion,
     PastRounds,
 )
-from workers.user_cache import user_cache
+from workers.bundle import user_cache
 
 logger = logging.getLogger(__name__)
 

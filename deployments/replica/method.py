@@ -33,7 +33,7 @@ from workers.bundle import load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger
 from workers.loader import load_engine
 from workers.portfolio import served_bundle
-from workers.target_hash import target_hash
+from workers.weight_files import target_hash
 
 logger = logging.getLogger(__name__)
 

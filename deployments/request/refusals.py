@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from deployments.errors import ApiError
 from deployments.request.prompt import Prompt
 from schemas import MethodSpec
-from workers.refusal import keeps_every_answer, refused_draft, refused_field
+from workers.methods import keeps_every_answer, refused_draft, refused_field
 
 STORE = "store"
 

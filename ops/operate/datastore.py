@@ -40,7 +40,7 @@ def build(
     """
     from ops.common.settings import load_config, resolve
     from workers.bundle import load_bundle
-    from workers.drafting.lookup.corpus import DatastoreError, write_corpus
+    from workers.drafting.lookup.datastore import DatastoreError, write_corpus
 
     family = load_bundle(resolve(load_config(config), bundle).bundle)
     tokenizer = family.backend_tokenizer()

@@ -198,7 +198,7 @@ def _stores(config: Path | None) -> "tuple[VersionStore, Samples]":
     from deployments.head_training.versions import VersionStore
     from ops.common.settings import served_config
     from workers.bundle import load_bundle
-    from workers.target_hash import target_hash
+    from workers.weight_files import target_hash
 
     settings = resolved(served_config(config))
     feedback, bundle = settings.feedback, load_bundle(settings.bundle)

@@ -9,18 +9,17 @@ from torch import Tensor
 from schemas import DecodeRequest, EngineConfig, MethodSpec, SamplingParams
 from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
-from workers.drafting.names import NOBODY
+from workers.drafting.controller import NOBODY
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
-from workers.torch_engine.drafters.suffix import Suffix
+from workers.torch_engine.drafters.adaptive import Suffix
 from workers.torch_engine.engine import load_models
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.step import step
 from workers.torch_engine.target import Target
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
 
 DECIDING = ("adaptive",)

@@ -13,7 +13,7 @@ from stored_heads import origin, store
 from deployments.head_training.actor import head_training_actor
 from deployments.head_training.samples import SampleStore
 from deployments.run import APPLICATION
-from workers.target_hash import target_hash
+from workers.weight_files import target_hash
 
 
 def test_answers_are_stored_also_after_the_actor_has_died(service):

@@ -14,7 +14,7 @@ from training.heads import Eagle, Eagle3, Head, Medusa, StoredHead
 from training.packing import PackedTexts
 from training.teacher import Teacher
 from training.trainer import head_loss
-from workers.torch_engine.models.heads.eagle3 import capture_layers
+from workers.torch_engine.models.heads.eagle import capture_layers
 
 HIDDEN = SHAPE["hidden_size"]
 WORDS = torch.arange(4, 64, 2)

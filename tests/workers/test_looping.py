@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.looping import is_looping
+from workers.text import is_looping
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import pytest
 
 from schemas import SamplingParams
-from workers.methods import METHODS, get_method
-from workers.refusal import refused_field
+from workers.methods import METHODS, get_method, refused_field
 
 MIN_P = SamplingParams(temperature=1.0, min_p=0.1)
 BIAS = SamplingParams(logit_bias={7: 1.0})

@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from workers.bundle import Bundle, load_bundle
-from workers.target_hash import target_hash
+from workers.weight_files import target_hash
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""The choice of draft tokens for any engine: look-ups, costs, expectations."""

@@ -6,15 +6,22 @@ from functools import partial
 
 import numpy as np
 
-from workers.drafting.draft_seconds import Draft
 from workers.drafting.expectation import Expectation
 from workers.drafting.fading import FadingRatio
 from workers.drafting.failures import Failures
 from workers.drafting.goodput import Choice, Floats, Offer, choose
-from workers.drafting.lookup.continuation import NOTHING, Continuation
-from workers.drafting.lookup.look_ups import LookUps
-from workers.drafting.names import LOOK_UPS
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.lookup.look_ups import NOTHING, Continuation, LookUps
+from workers.drafting.step_costs import Draft, StepCosts
+
+LOOK_UPS = "suffix"
+"""All draft tokens were looked up."""
+PREDICTION = "prediction"
+"""All draft tokens were those that the client predicted, in a vLLM engine."""
+NOBODY = "none"
+"""No tokens were drafted."""
+GRAMMAR = "grammar"
+"""The request's grammar forced all draft tokens."""
+
 
 EASE_WEIGHT, EASE_MEMORY = 6.0, 40.0
 """Of a sequence's accepted over expected tokens, in expected tokens."""

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from schemas import Grammar
-from workers.grammar.bounds import check_bounds
-from workers.grammar.specification import GrammarError, lark
+from workers.grammar.specification import GrammarError, check_bounds, lark
 
 CACHED = 64
 """Compiled grammars kept for requests that share one."""

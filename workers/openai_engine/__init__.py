@@ -1,1 +1,0 @@
-"""vLLM's methods on servers that run already: requests are forwarded to vLLM's OpenAI API."""

@@ -1,1 +1,0 @@
-"""Our own engine: one batched decode loop in torch for every method."""

@@ -98,7 +98,8 @@ class TorchEngine:
         failures = dict(self._guard.failures.counts)
         return report.model_copy(
             update={
-                "past_bytes": self._lookup_bytes(),
+                # An upper bound: of past answers and of requests' indexes.
+                "past_bytes": self._past.bytes + sum(one.bytes for one in self._looking_up),
                 "drafter_failures": failures,
                 "prefixes": self._prefixes(),
             }
@@ -120,10 +121,6 @@ class TorchEngine:
             for versions in self._heads:
                 if versions.part == part:
                     versions.exchange(version, folder, share)
-
-    def _lookup_bytes(self) -> int:
-        """Return an upper bound on the memory of past answers and of requests' indexes."""
-        return self._past.bytes + sum(one.bytes for one in self._looking_up)
 
     @property
     def cuda_graphs(self) -> int:

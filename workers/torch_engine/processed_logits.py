@@ -15,8 +15,7 @@ from torch import Tensor
 
 from workers.engine import RequestFaultError
 from workers.torch_engine.logit_processor import LogitProcessor
-from workers.torch_engine.parts import Proposal
-from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT
 
 

@@ -44,7 +44,7 @@ def register(role: Role, name: str) -> Callable[[PartClass], PartClass]:
 def _import_parts() -> None:
     for folder in FOLDERS.values():
         package = importlib.import_module(f"workers.torch_engine.{folder}")
-        for module in pkgutil.iter_modules(package.__path__):
+        for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
             importlib.import_module(f"{package.__name__}.{module.name}")
 
 

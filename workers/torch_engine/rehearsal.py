@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from schemas import DecodeRequest, SamplingParams
-from workers.drafting.draft_seconds import CATCH_UP, Draft
+from workers.drafting.step_costs import CATCH_UP, Draft
 from workers.stream import Stream
 from workers.torch_engine.drafters.adaptive import Adaptive
 from workers.torch_engine.drafters.learned import Learned
@@ -17,7 +17,7 @@ from workers.torch_engine.models import static_steps
 from workers.torch_engine.models.static_steps import RECURRING
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.stops.fixed import Fixed
+from workers.torch_engine.stops import Fixed
 from workers.torch_engine.target import Target
 from workers.torch_engine.tree import Path
 

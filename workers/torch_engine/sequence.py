@@ -18,9 +18,8 @@ from schemas import (
     TokenLogprobs,
 )
 from workers.drafting.lookup.prediction import Prediction
-from workers.looping import is_looping
 from workers.stream import Stream
-from workers.text import AnswerText
+from workers.text import AnswerText, is_looping
 from workers.torch_engine.logit_processor import LogitProcessor
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.tree import ROOT, Path, TokenTree

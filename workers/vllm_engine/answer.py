@@ -1,14 +1,20 @@
-"""The state of one request while vLLM answers it."""
+"""One request while vLLM answers it: its parameters, its steps and its state."""
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from tokenizers import Tokenizer
+from vllm import SamplingParams as VllmSamplingParams
 from vllm.logprobs import Logprob
-from vllm.outputs import RequestOutput
+from vllm.outputs import PoolingRequestOutput, RequestOutput
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.v1.engine import async_llm
+from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from schemas import (
     DecodeChunk,
@@ -18,12 +24,51 @@ from schemas import (
     FinishReason,
     TokenLogprobs,
 )
-from workers.drafting.names import NOBODY, PREDICTION
+from workers.drafting.controller import NOBODY, PREDICTION
 from workers.engine import RequestFaultError
 from workers.engine_load import EngineLoad
 from workers.grammar.answer_matcher import AnswerMatcher
-from workers.looping import is_looping
-from workers.text import AnswerText
+from workers.grammar.specification import lark
+from workers.methods import KEPT_KEY, METHOD_KEY
+from workers.text import AnswerText, is_looping
+from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
+
+
+def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
+    """Return vLLM's parameters for a request whose grammar compiles.
+
+    We decode text and find stop strings; vLLM sends token ids only.
+    """
+    given = request.sampling
+    grammar, answered = given.grammar, len(request.answered_token_ids)
+    return VllmSamplingParams(
+        temperature=given.temperature,
+        top_p=given.top_p,
+        top_k=given.top_k,
+        min_p=given.min_p,
+        logit_bias=given.logit_bias or None,
+        presence_penalty=given.presence_penalty,
+        frequency_penalty=given.frequency_penalty,
+        repetition_penalty=given.repetition_penalty,
+        logprobs=given.logprobs,
+        prompt_logprobs=None if answered else given.prompt_logprobs,
+        seed=request.seed,
+        max_tokens=given.max_tokens - answered,
+        min_tokens=max(0, given.min_tokens - answered),
+        stop_token_ids=sorted(given.ends(eos)) or None,
+        ignore_eos=given.ignore_eos,
+        structured_outputs=grammar and StructuredOutputsParams(grammar=lark(grammar)),
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        extra_args={
+            METHOD_KEY: request.method,
+            REQUEST: request.request_id,
+            SCOPE: request.scope,
+            KEPT_KEY: request.kept,
+            **({PREDICTED: request.predicted_token_ids} if request.predicted_token_ids else {}),
+        },
+    )
+
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "cancelled"}
 
@@ -252,3 +297,48 @@ def _logprobs(
         top = [(i, entry.logprob) for i, entry in ranked]
         result.append(TokenLogprobs(chosen=entries[token].logprob, top=tuple(top)))
     return tuple(result)
+
+
+NAME = "RequestOutputCollector"
+REPLACED = ("put", "get", "get_nowait")
+
+
+class StepCollector(RequestOutputCollector):
+    """Collect each engine step apart. vLLM's collector joins unread steps, but only a step's own
+    tokens tell how many of them were drafted."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._steps: deque[RequestOutput | PoolingRequestOutput | Exception] = deque()
+
+    def put(self, output: RequestOutput | PoolingRequestOutput | Exception) -> None:
+        self._steps.append(output)
+        self.ready.set()
+
+    async def get(self) -> RequestOutput | PoolingRequestOutput:
+        while (output := self.get_nowait()) is None:
+            self.ready.clear()
+            await self.ready.wait()
+        return output
+
+    def get_nowait(self) -> RequestOutput | PoolingRequestOutput | None:
+        output = self._steps.popleft() if self._steps else None
+        if isinstance(output, Exception):
+            raise output
+        return output
+
+
+def collect_steps() -> None:
+    """Make every AsyncLLM of this process use StepCollector; vLLM has no argument for it.
+
+    Raises RuntimeError if this vLLM collects in another way.
+    """
+    add = inspect.unwrap(async_llm.AsyncLLM.add_request)
+    changed = [name for name in REPLACED if not hasattr(RequestOutputCollector, name)]
+    if changed or NAME not in add.__code__.co_names or not hasattr(async_llm, NAME):
+        names = ", ".join(f"{NAME}.{name}" for name in changed) or f"async_llm.{NAME}"
+        raise RuntimeError(
+            f"this vLLM no longer collects outputs by {names}, on which statistics per step rest: "
+            "install a release that docs/vllm.md names as tested"
+        )
+    async_llm.RequestOutputCollector = StepCollector

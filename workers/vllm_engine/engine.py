@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMServerError
 from vllm.inputs import tokens_input
+from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.loggers import StatLoggerBase
 
 from schemas import (
     DecodeChunk,
@@ -31,18 +35,15 @@ from workers.engine_load import EngineLoad
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.specification import GrammarError
+from workers.methods import refused_draft, refused_field
 from workers.portfolio import ADAPTIVE
-from workers.refusal import refused_draft, refused_field
-from workers.vllm_engine.adapters import Adapters
-from workers.vllm_engine.answer import Answer, AnswerError
+from workers.vllm_engine.adapter_files import FIELD
+from workers.vllm_engine.answer import Answer, AnswerError, collect_steps, sampling_params
 from workers.vllm_engine.arguments import engine_arguments
 from workers.vllm_engine.cached_blocks import SEPARATOR, CacheEvents
 from workers.vllm_engine.environment import process_environment_of
 from workers.vllm_engine.heads import ExchangedHeads, heads_salt
-from workers.vllm_engine.recorder import Recorder
-from workers.vllm_engine.sampling import sampling_params
 from workers.vllm_engine.shared import cache_salt, shares
-from workers.vllm_engine.step_collector import collect_steps
 
 log = logging.getLogger(__name__)
 
@@ -279,3 +280,64 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+Load = Callable[[LoRARequest], Awaitable[bool]]
+"""Load an adapter into the engine's processes."""
+
+
+class Adapters:
+    """Give each adapter an id, the same on every replica, and load it when it is first asked for.
+
+    vLLM ends the engine if a step meets an adapter that does not load.
+    """
+
+    def __init__(self, folders: Mapping[str, Path], load: Load) -> None:
+        self._requests = {
+            name: LoRARequest(name, number, str(folders[name]))
+            for number, name in enumerate(sorted(folders), start=1)
+        }
+        self._load, self._loaded = load, set[str]()
+
+    async def request(self, name: str | None) -> LoRARequest | None:
+        """Return vLLM's request of a loaded adapter; None for none. Raises EngineRefusedError for
+        one that is unknown or does not load."""
+        if name is None:
+            return None
+        chosen = self._requests.get(name)
+        if chosen is None:
+            names = ", ".join(self._requests) or "there are none"
+            raise EngineRefusedError(f"adapter: {name!r} is not served; adapters: {names}")
+        if name not in self._loaded:
+            try:
+                await self._load(chosen)
+            except VLLMServerError:
+                raise
+            except Exception as error:  # vLLM raises many kinds
+                raise EngineRefusedError(f"{FIELD}.{name}: vLLM refuses it: {error}") from error
+            self._loaded.add(name)
+        return chosen
+
+
+class Recorder(StatLoggerBase):
+    """Note the scheduler's figures of every iteration in an engine's load."""
+
+    def __init__(self, load: EngineLoad, config: VllmConfig, _engine_index: int) -> None:
+        self._load, self._config = load, config
+
+    def record(
+        self,
+        scheduler_stats: Any,
+        iteration_stats: Any,  # noqa: ARG002
+        mm_cache_stats: Any = None,  # noqa: ARG002
+        engine_idx: int = 0,  # noqa: ARG002
+    ) -> None:
+        if scheduler_stats is not None:
+            stats = scheduler_stats
+            self._load.iterated(
+                stats.num_running_reqs, stats.num_waiting_reqs, stats.kv_cache_usage
+            )
+
+    def log_engine_initialized(self) -> None:
+        cache = self._config.cache_config
+        self._load.slots = (cache.num_gpu_blocks or 0) * (cache.block_size or 0)

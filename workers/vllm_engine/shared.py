@@ -10,8 +10,14 @@ from schemas.config import DatastoreConfig
 from workers.bundle import Bundle
 from workers.drafting.lookup.datastore import open_datastore
 from workers.portfolio import ADAPTIVE, decodable, method_of
-from workers.vllm_engine.drafting.options import Learned, Options, Stored
-from workers.vllm_engine.drafting.portfolio import KEY, Drafting, Portfolio
+from workers.vllm_engine.drafting.portfolio import (
+    KEY,
+    Drafting,
+    Learned,
+    Options,
+    Portfolio,
+    Stored,
+)
 from workers.vllm_engine.speculation import (
     REJECTION_SAMPLE_METHODS,
     draft_tokens,
@@ -51,7 +57,9 @@ def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str,
         options = {
             "method": "custom_class",
             "model": "workers.vllm_engine.drafting.hosting.NoProposer",
-            VERIFICATION: _rule(specs),
+            VERIFICATION: next(
+                REJECTION_SAMPLE_METHODS[s.verifier] for s in specs if s.drafter != "none"
+            ),
         }
     return options | {
         TOKENS: tokens,
@@ -149,10 +157,6 @@ def _options(spec: MethodSpec, bundle: Bundle) -> dict[str, Any]:
             "leave out layout: shared, or the method"
         )
     return options
-
-
-def _rule(specs: Sequence[MethodSpec]) -> str:
-    return next(REJECTION_SAMPLE_METHODS[s.verifier] for s in specs if s.drafter != "none")
 
 
 def _check(specs: Sequence[MethodSpec], options: Sequence[dict[str, Any]]) -> None:

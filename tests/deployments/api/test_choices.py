@@ -5,7 +5,7 @@ import json
 
 from asking import events, posted, until
 
-from workers.token_text import TokenText
+from workers.text import TokenText
 
 CHAT = {
     "model": "tiny",

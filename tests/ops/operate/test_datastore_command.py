@@ -2,7 +2,7 @@
 
 import json
 
-from workers.drafting.lookup.corpus import Corpus
+from workers.drafting.lookup.datastore import Corpus
 
 
 def test_texts_are_indexed_and_a_configuration_takes_the_index(specadapt, tiny_bundle, tmp_path):

@@ -12,7 +12,7 @@ from deployments.head_training.samples import Samples, SampleStore
 from deployments.head_training.versions import VersionStore
 from schemas import FeedbackConfig, Gain, Verdict
 from workers.bundle import Bundle
-from workers.target_hash import target_hash
+from workers.weight_files import target_hash
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from workers.drafting.confidence import Confidence
+from workers.drafting.expectation import Confidence
 
 
 def taught(bias: float, *, greedy: bool = True) -> Confidence:

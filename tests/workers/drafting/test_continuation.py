@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexes import indexed, texts
 
-from workers.drafting.lookup.calibration import OWN, Calibration
-from workers.drafting.lookup.continuation import NOTHING, best_continuation
+from workers.drafting.lookup.look_ups import NOTHING, OWN, Calibration, best_continuation
 
 
 @given(texts, st.integers(1, 20))

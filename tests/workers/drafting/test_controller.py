@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 
 from workers.drafting.controller import PLAIN_EVERY, Controller, Decision
-from workers.drafting.draft_seconds import Draft
 from workers.drafting.expectation import Expectation
 from workers.drafting.failures import Failures
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.step_costs import Draft, StepCosts
 
 ROOM = 8
 

@@ -5,8 +5,14 @@ from pathlib import Path
 import pytest
 
 from schemas.config import DatastoreConfig
-from workers.drafting.lookup.corpus import MANIFEST, DatastoreError, write_corpus
-from workers.drafting.lookup.datastore import CHECK_SECONDS, RETRY_SECONDS, Datastore
+from workers.drafting.lookup.datastore import (
+    CHECK_SECONDS,
+    MANIFEST,
+    RETRY_SECONDS,
+    Datastore,
+    DatastoreError,
+    write_corpus,
+)
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from workers.drafting.draft_seconds import Draft, DraftSeconds
+from workers.drafting.step_costs import Draft, DraftSeconds
 
 
 def test_a_draft_says_something_of_other_drafts():

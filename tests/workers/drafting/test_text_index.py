@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from indexes import longest_match
 
-from workers.drafting.lookup import corpus
-from workers.drafting.lookup.corpus import (
+from workers.drafting.lookup import datastore
+from workers.drafting.lookup.datastore import (
     AHEAD,
     EXAMINED,
     MANIFEST,
@@ -66,7 +66,7 @@ def test_a_replaced_index_is_one_file_and_the_old_one_stays_readable(tmp_path: P
 
 def test_what_is_replaced_while_it_is_opened_is_opened_again(tmp_path: Path, monkeypatch) -> None:
     write_corpus(tmp_path, [[1, 2, 3, 4]], TOKENIZER)
-    real, asked = corpus.read_manifest, []
+    real, asked = datastore.read_manifest, []
 
     def replaced(folder: Path, tokenizer: str):
         manifest = real(folder, tokenizer)
@@ -75,7 +75,7 @@ def test_what_is_replaced_while_it_is_opened_is_opened_again(tmp_path: Path, mon
         asked.append(folder)
         return manifest
 
-    monkeypatch.setattr(corpus, "read_manifest", replaced)
+    monkeypatch.setattr(datastore, "read_manifest", replaced)
     assert tuple(Corpus.open(tmp_path, TOKENIZER).find([1, 2, 3])[0].text) == (9,)
 
 
@@ -113,7 +113,7 @@ def test_an_index_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_indexed_is_refused(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(DatastoreError, match="no text"):
         write_corpus(tmp_path / "new", [[]], TOKENIZER)
-    monkeypatch.setattr(corpus, "MOST_TOKENS", 5)
+    monkeypatch.setattr(datastore, "MOST_TOKENS", 5)
     with pytest.raises(DatastoreError, match="more than 5 tokens"):
         write_corpus(tmp_path / "new", [[1, 2, 3], [4, 5, 6]], TOKENIZER)
     (tmp_path / "notes.md").write_text("mine")

@@ -14,8 +14,7 @@ from schemas import Grammar
 from workers.engine import RequestFaultError
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
-from workers.grammar.property_names import names_of, with_listed_names
-from workers.grammar.specification import WHITESPACE
+from workers.grammar.specification import WHITESPACE, names_of, with_listed_names
 
 INTEGER = {"type": "integer"}
 SEEDS = 40

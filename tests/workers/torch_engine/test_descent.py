@@ -11,10 +11,9 @@ from table_world import Said
 
 from schemas import SamplingParams
 from workers.torch_engine import registry
-from workers.torch_engine.parts import Proposal
-from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers import descent
+from workers.torch_engine.verifiers import target_choice
 
 VOCAB = 4
 KINDS = ("one_hot", "greedy")
@@ -45,6 +44,6 @@ def paths(kind: str, seed: int, wishes: SamplingParams) -> list[Path]:
 def test_level_by_level_is_what_all_at_once_is(kind, seed, given_seed):
     wishes = SamplingParams(temperature=0.8, seed=given_seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(descent, "_waits", lambda _: True)
+        patch.setattr(target_choice, "_waits", lambda _: True)
         at_once = paths(kind, seed, wishes)
     assert paths(kind, seed, wishes) == at_once

@@ -17,16 +17,15 @@ from test_grammar import COMPILER, TOKENIZER
 from schemas import Grammar, SamplingParams
 from workers.torch_engine import constraint
 from workers.torch_engine.distribution import draw
-from workers.torch_engine.parts import Proposal
-from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path, TokenTree
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
 from workers.torch_engine.verifiers import greedy, multi_step, one_hot, rejection
-from workers.torch_engine.verifiers.descent import warped_rows
 from workers.torch_engine.verifiers.greedy import Greedy
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.rejection import Rejection
+from workers.torch_engine.verifiers.target_choice import warped_rows
 
 WRONG, RIGHT = 1e-6, 1e-3
 COUNT = 2000

@@ -9,7 +9,7 @@ from decoding import assert_greedy, decode
 
 from workers.bundle import Bundle
 from workers.drafting.lookup import datastore
-from workers.drafting.lookup.corpus import MANIFEST, write_corpus
+from workers.drafting.lookup.datastore import MANIFEST, write_corpus
 
 PROMPT = random.Random(3).sample(range(256), 12)
 TOKENS = 48

@@ -11,7 +11,7 @@ from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.drafting.lookup.past import TOKEN_BYTES
 from workers.methods import get_method
-from workers.torch_engine.drafters.suffix import Suffix
+from workers.torch_engine.drafters.adaptive import Suffix
 
 PROMPT = random.Random(3).sample(range(256), 12)
 TOKENS = 48

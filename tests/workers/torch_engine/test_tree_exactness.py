@@ -12,7 +12,7 @@ from test_trees import shapes
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
-from workers.torch_engine.trees.shape import RankPath, format_path
+from workers.torch_engine.trees.static import RankPath, format_path
 
 TOKENS = 30
 ASKED = prompts(7, 5, seed=4)

@@ -14,8 +14,7 @@ from table_world import Said
 from schemas import SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw
-from workers.torch_engine.parts import Proposal
-from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers import multi_step
 

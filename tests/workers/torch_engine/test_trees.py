@@ -19,7 +19,7 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.parts import Plan, Proposal, Tree
 from workers.torch_engine.tree import DROPPED, ROOT
-from workers.torch_engine.trees.shape import (
+from workers.torch_engine.trees.static import (
     RankPath,
     format_path,
 )

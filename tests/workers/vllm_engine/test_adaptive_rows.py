@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from workers.drafting.lookup.corpus import write_corpus
+from workers.drafting.lookup.datastore import write_corpus
 from workers.vllm_engine.drafting.adaptive import Adaptive
-from workers.vllm_engine.drafting.options import Learned, Options, Stored
+from workers.vllm_engine.drafting.portfolio import Learned, Options, Stored
 
 EAGLE = Learned("vllm_eagle3", "eagle3", 3)
 MEDUSA = Learned("vllm_medusa", "medusa", 3)

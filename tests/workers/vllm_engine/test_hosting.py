@@ -18,8 +18,7 @@ def drafters(monkeypatch):
     were asked for."""
     from workers.vllm_engine.drafting import hosting
     from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
-    from workers.vllm_engine.drafting.options import Learned, Options
-    from workers.vllm_engine.drafting.portfolio import Drafting, Portfolio
+    from workers.vllm_engine.drafting.portfolio import Drafting, Learned, Options, Portfolio
 
     asked: dict[str, Any] = {}
 

@@ -10,7 +10,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 def runner(*, without: str = ""):
     """A runner's attributes before it has loaded a model."""
-    from workers.vllm_engine.drafting.requirements import BATCH, RUNNER
+    from workers.vllm_engine.drafting.worker import BATCH, RUNNER
 
     batch = SimpleNamespace(**{name: None for name in BATCH if name != without})
     held = {name: None for name in RUNNER if name != without}
@@ -18,14 +18,14 @@ def runner(*, without: str = ""):
 
 
 def test_the_installed_release_has_everything():
-    from workers.vllm_engine.drafting.requirements import refuse_changes
+    from workers.vllm_engine.drafting.worker import refuse_changes
 
     refuse_changes(runner())
 
 
 @pytest.mark.parametrize("name", ["requests", "num_prompt_tokens"])
 def test_a_missing_attribute_is_named(name):
-    from workers.vllm_engine.drafting.requirements import refuse_changes
+    from workers.vllm_engine.drafting.worker import refuse_changes
 
     with pytest.raises(RuntimeError, match=rf"has no {name}\. Install a supported release"):
         refuse_changes(runner(without=name))
@@ -36,14 +36,14 @@ def test_changed_parameters_and_fields_are_named_together(monkeypatch):
     from vllm.v1.spec_decode.ngram_proposer import NgramProposer
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-    from workers.vllm_engine.drafting import requirements
+    from workers.vllm_engine.drafting import worker
 
-    monkeypatch.setitem(requirements.CALLED, NgramProposer.propose, ("tokens",))
-    monkeypatch.setitem(requirements.CALLED, NgramProposer, ())
-    monkeypatch.setitem(requirements.REPLACED, GPUModelRunner.propose_draft_token_ids, ())
-    monkeypatch.setitem(requirements.NAMES, SchedulerOutput, ("ended",))
+    monkeypatch.setitem(worker.CALLED, NgramProposer.propose, ("tokens",))
+    monkeypatch.setitem(worker.CALLED, NgramProposer, ())
+    monkeypatch.setitem(worker.REPLACED, GPUModelRunner.propose_draft_token_ids, ())
+    monkeypatch.setitem(worker.NAMES, SchedulerOutput, ("ended",))
     with pytest.raises(RuntimeError) as refused:
-        requirements.refuse_changes(runner())
+        worker.refuse_changes(runner())
     for said in (
         "NgramProposer.propose takes (num_speculative_tokens, ",
         "NgramProposer takes (vllm_config) instead of ()",

@@ -8,7 +8,7 @@ import pytest
 from schemas import MethodSpec
 from schemas.config import DatastoreConfig
 from workers.bundle import Bundle
-from workers.drafting.lookup.corpus import write_corpus
+from workers.drafting.lookup.datastore import write_corpus
 from workers.methods import get_method
 from workers.vllm_engine import shared
 from workers.vllm_engine.drafting.portfolio import KEY, Portfolio

@@ -1,1 +1,0 @@
-"""Predictions from existing text: where the last tokens occurred before, and what followed."""

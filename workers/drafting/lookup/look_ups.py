@@ -1,29 +1,162 @@
-"""Look-ups of many texts' next tokens, in the texts themselves, in past answers and in a
-datastore."""
+"""Look-ups of many texts' next tokens, in the texts themselves, in past answers and in a datastore
+(SuffixDecoding, arXiv 2411.04975, with measured acceptance in place of counts)."""
 
 import math
 import sys
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from workers.drafting.fading import FadingRatio
-from workers.drafting.lookup.calibration import (
-    OTHERS,
-    OWN,
-    PREDICTED,
-    STORED,
-    Before,
-    Calibration,
-    Kind,
-    Odds,
-)
-from workers.drafting.lookup.continuation import NOTHING, Continuation, best_continuation
 from workers.drafting.lookup.datastore import Datastore
-from workers.drafting.lookup.occurrences import Index
+from workers.drafting.lookup.occurrences import Index, Occurrence
 from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.lookup.prediction import Prediction
+
+Agreement = Literal["once", "all", "most", "few"]
+Kind = tuple[int, Agreement]
+"""Tokens of the match, of LENGTHS; how many of the match's occurrences the token followed."""
+
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 12, 20)
+Before = Mapping[Agreement, Sequence[float]]
+"""Acceptance before anything is seen, by LENGTHS."""
+OWN: Before = {
+    "once": (0.30, 0.55, 0.66, 0.73, 0.78, 0.79, 0.87, 0.90, 0.97),
+    "all": (0.51, 0.77, 0.81, 0.88, 0.90, 0.90, 0.96, 0.99, 0.995),
+    "most": (0.41,) * len(LENGTHS),
+    "few": (0.14,) * len(LENGTHS),
+}
+"""Of what followed in the same text."""
+OTHERS: Before = {
+    "once": (0.20, 0.26, 0.35, 0.42, 0.49, 0.58, 0.63, 0.78, 0.85),
+    "all": (0.40, 0.52, 0.55, 0.71, 0.75, 0.83, 0.84, 0.95, 0.99),
+    "most": (0.41,) * len(LENGTHS),
+    "few": (0.16,) * len(LENGTHS),
+}
+"""Of what followed in past answers. Both were measured on 400 answers of SmolLM2-135M at
+temperature 0, of nine domains."""
+PREDICTED: Before = {
+    "once": (0.50, 0.65, 0.75, 0.82, 0.86, 0.88, 0.92, 0.96, 0.985),
+    "all": (0.5,) * len(LENGTHS),
+    "most": (0.5,) * len(LENGTHS),
+    "few": (0.5,) * len(LENGTHS),
+}
+"""Of what the client predicted, by the tokens that were right in a row. The answer has one place in
+it, so every token of it followed once."""
+STORED: Before = {
+    "once": (0.10, 0.15, 0.21, 0.21, 0.27, 0.33, 0.58, 0.65, 0.75),
+    "all": (0.20, 0.30, 0.41, 0.47, 0.50, 0.63, 0.74, 0.85, 0.90),
+    "most": (0.33,) * len(LENGTHS),
+    "few": (0.12,) * len(LENGTHS),
+}
+"""For a datastore that the answers do not quote. Measured on 200 answers of SmolLM2-135M at
+temperature 0, in 2.2 million tokens of other answers. Matches of one or two are not looked up."""
+Odds = Literal["texts", "prediction", "datastore"]
+"""The kinds of sources that have odds of their own in each text."""
+WEIGHT, MEMORY = 20.0, 2000.0
+
+
+def kind_of(matched: int, followed: int, of: int) -> Kind:
+    """Return the kind of a token that followed so often after `of` occurrences of a match."""
+    length = LENGTHS[bisect_right(LENGTHS, matched) - 1]
+    if of == 1:
+        return length, "once"
+    if followed == of:
+        return length, "all"
+    return length, "most" if 2 * followed > of else "few"
+
+
+class Calibration:
+    """Learn the acceptance of each kind from every looked-up token of which the target's choice is
+    known, drafted or not."""
+
+    def __init__(self, before: Before, odds: Odds = "texts") -> None:
+        self.odds = odds
+        self._ratios = {
+            (length, agreement): FadingRatio(share, weight=WEIGHT, memory=MEMORY)
+            for agreement, shares in before.items()
+            for length, share in zip(LENGTHS, shares, strict=True)
+        }
+
+    def share(self, kind: Kind) -> float:
+        """Return how often tokens of a kind are accepted where those before them are."""
+        return self._ratios[kind].value
+
+    def saw(self, kind: Kind, accepted: bool) -> None:
+        """Learn whether a token of a kind was the target's choice."""
+        self._ratios[kind].saw(accepted)
+
+
+MATCHES = 3
+"""Match lengths that are tried, the longest first: a shorter match has more occurrences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Predicted tokens, with the probability that each and all before it are accepted."""
+
+    tokens: tuple[int, ...]
+    kinds: tuple[Kind, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def expected(self) -> float:
+        """The expected number of accepted tokens."""
+        return sum(self.probabilities)
+
+
+NOTHING = Continuation((), (), ())
+
+
+def best_continuation(
+    occurrences: Sequence[Occurrence], share: Callable[[Kind], float], limit: int, least: float
+) -> Continuation:
+    """Return the continuation with the most expected tokens.
+
+    share: acceptance of a kind's tokens. limit: most tokens. least: probability below which it
+    ends.
+    """
+    lengths = sorted({o.matched for o in occurrences}, reverse=True)[:MATCHES]
+    found = [
+        _followed([o for o in occurrences if o.matched >= matched], matched, share, limit, least)
+        for matched in lengths
+    ]
+    return max(found, key=lambda one: one.expected, default=NOTHING)
+
+
+def _followed(
+    among: Sequence[Occurrence],
+    matched: int,
+    share: Callable[[Kind], float],
+    limit: int,
+    least: float,
+) -> Continuation:
+    tokens, kinds, probabilities = list[int](), list[Kind](), list[float]()
+    probability = 1.0
+    while len(tokens) < limit:
+        at = len(tokens)
+        among = [o for o in among if o.start + at < len(o.text)]
+        if not among:
+            break
+        after = [o.text[o.start + at] for o in among]
+        token, followed = after[0], after.count(after[0])
+        if 2 * followed <= len(after):
+            token, followed = Counter(after).most_common(1)[0]
+        # the tokens predicted so far lengthen the match
+        kind = kind_of(matched + at, followed, len(after))
+        probability *= share(kind)
+        if probability < least:
+            break
+        tokens.append(token)
+        kinds.append(kind)
+        probabilities.append(probability)
+        if followed < len(after):
+            among = [o for o, next_one in zip(among, after, strict=True) if next_one == token]
+    return Continuation(tuple(tokens), tuple(kinds), tuple(probabilities))
+
 
 ANCHORS = (8, 4, 2, 1)
 PER_STEP, EACH = 512, 32

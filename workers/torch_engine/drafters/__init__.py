@@ -1,1 +1,0 @@
-"""Drafters: where draft tokens come from."""

@@ -6,21 +6,17 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from workers.bundle import BundleError
-from workers.drafting.controller import Controller, Decision
-from workers.drafting.draft_seconds import Draft
+from workers.drafting.controller import GRAMMAR, LOOK_UPS, NOBODY, Controller, Decision
 from workers.drafting.goodput import Floats, choose
-from workers.drafting.lookup.continuation import Continuation
-from workers.drafting.lookup.look_ups import LookUps
+from workers.drafting.lookup.look_ups import Continuation, LookUps
 from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
-from workers.drafting.names import GRAMMAR, LOOK_UPS, NOBODY
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.step_costs import Draft, StepCosts
 from workers.torch_engine.drafters.learned import Used, learned_by
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
 
 
@@ -274,3 +270,25 @@ def _look_ups(materials: Materials, least: float, past_bytes: int, datastore: bo
 def _most_probable(probabilities: Sequence[float]) -> list[int]:
     """Return the most probable nodes that a step has room for; of equals the shallower."""
     return sorted(range(len(probabilities)), key=lambda node: -probabilities[node])[:TREE_ROOM]
+
+
+@register("drafter", "suffix")
+class Suffix(Adaptive):
+    """Draft as many looked-up tokens as bring the batch the most tokens a second.
+
+    least, past_bytes, datastore: see Adaptive.
+    """
+
+    chooses = False
+
+    def __init__(
+        self,
+        materials: Materials,
+        *,
+        least: float = 0.1,
+        past_bytes: int = PAST_BYTES,
+        datastore: bool = True,
+    ) -> None:
+        super().__init__(
+            materials, learned="", least=least, past_bytes=past_bytes, datastore=datastore
+        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workers.drafting.draft_seconds import CATCH_UP
+from workers.drafting.step_costs import CATCH_UP
 from workers.torch_engine.growth import frontier_span, grow, kept_slots
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.companion_rows import CompanionRows
@@ -10,10 +10,9 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_model
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
 
 

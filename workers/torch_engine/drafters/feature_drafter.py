@@ -1,4 +1,4 @@
-"""Drafting with heads that predict features: the common part of EAGLE and EAGLE-3."""
+"""Drafting with heads that predict features: EAGLE and EAGLE-3."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from workers.bundle import BundleError
-from workers.drafting.draft_seconds import CATCH_UP
+from workers.drafting.step_costs import CATCH_UP
 from workers.torch_engine.drafters.head_versions import HeadVersions
 from workers.torch_engine.growth import frontier_span, grow
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.companion_rows import CompanionRows
 from workers.torch_engine.models.draft_logits import DraftLogits
+from workers.torch_engine.models.heads.eagle import Eagle3Head, EagleHead, capture_layers
 from workers.torch_engine.models.heads.feature_head import FeatureHead
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.transfer import indices
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
 
@@ -234,3 +235,21 @@ class _Levels:
         if rows == [*range(len(predicted))]:
             return predicted
         return predicted[indices(rows, predicted.device)]
+
+
+@register("drafter", "eagle")
+class Eagle(FeatureDrafter):
+    """Load the head. part: the bundle's part that holds it."""
+
+    def __init__(self, materials: Materials, *, part: str = "eagle") -> None:
+        super().__init__(EagleHead, part, materials)
+
+
+@register("drafter", "eagle3")
+class Eagle3(FeatureDrafter):
+    """Load the head. part: the bundle's part that holds it."""
+
+    def __init__(self, materials: Materials, *, part: str = "eagle3") -> None:
+        growing = part in materials.bundle.growing
+        captures = capture_layers(materials.target.layer_count) if growing else None
+        super().__init__(Eagle3Head, part, materials, captures)

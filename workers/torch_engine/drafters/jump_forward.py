@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workers.drafting.names import GRAMMAR
+from workers.drafting.controller import GRAMMAR
 from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workers.batch_schedule import schedule_of
-from workers.drafting.confidence import Confidence
-from workers.drafting.expectation import Expectation
+from workers.drafting.expectation import Confidence, Expectation
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
 from workers.torch_engine.drafters.head_versions import Versioned

@@ -13,10 +13,9 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.medusa import MedusaHeads
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.llama import FINAL
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
 

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from workers.drafting.lookup.look_ups import EACH, PER_STEP
 from workers.drafting.lookup.occurrences import Places, key_of
 from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
 

@@ -1,1 +1,0 @@
-"""The forward of models: attention, layers, families, heads, KV pool, and transformers adapters."""

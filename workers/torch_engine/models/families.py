@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from workers.bundle import BundleError
 from workers.target_sizes import read_config
-from workers.torch_engine.models.rotary import read_rotary
-from workers.torch_engine.models.shape import Attention, LlamaShape
+from workers.torch_engine.models.shape import Attention, LlamaShape, read_rotary
 
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu")
 LAYER_TYPES = ("full_attention", "sliding_attention")

@@ -1,8 +1,72 @@
-"""The sizes and features of a Llama-like model."""
+"""The sizes and features of a Llama-like model, its rotary embeddings included."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from workers.torch_engine.models.rotary import Rotary
+import torch
+from torch import Tensor
+
+PLAIN_BASE = 10000.0
+SCALED = ("linear", "dynamic", "llama3", "yarn")
+"""Variants whose frequencies do not depend on the sequence (`dynamic`: up to its trained length).
+longrope is not supported: it changes all frequencies once a sequence has grown long."""
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Pairs (i, i + n) of a head's first 2n dimensions turn by position * frequencies[i].
+
+    factor: scales what was turned (YaRN's attention factor, arXiv:2309.00071).
+    """
+
+    frequencies: tuple[float, ...]
+    factor: float = 1.0
+
+    @staticmethod
+    def plain(dims: int, base: float = PLAIN_BASE) -> "Rotary":
+        """Return the unscaled variant over `dims` dimensions (RoFormer, arXiv:2104.09864)."""
+        steps = torch.arange(0, dims, 2, dtype=torch.float32) / dims
+        return Rotary(tuple((1.0 / base**steps).tolist()))
+
+    @property
+    def dims(self) -> int:
+        """Return the number of dimensions of a head that turn."""
+        return 2 * len(self.frequencies)
+
+    def table(self, positions: int, head_dim: int, device: torch.device) -> Tensor:
+        """Return complex factors [positions, 1, head_dim / 2] of neighbouring pairs.
+
+        The factor of a pair that does not turn is 1.
+        """
+        frequencies = torch.tensor(self.frequencies, dtype=torch.float32, device=device)
+        where = torch.arange(positions, dtype=torch.float32, device=device)
+        angles = torch.outer(where, frequencies)
+        turned = torch.polar(torch.full_like(angles, self.factor), angles)
+        still = head_dim // 2 - len(self.frequencies)
+        return torch.nn.functional.pad(turned, (0, still), value=1.0).unsqueeze(1)
+
+
+def read_rotary(config: Any, kind: str | None, *, partial: bool) -> Rotary:
+    """Return the rotary embedding that a transformers config describes.
+
+    kind: the layer type, for configs with parameters for each. partial: whether the family turns
+    `partial_rotary_factor` of a head. Raises ValueError naming an unknown variant.
+    """
+    settings = config.rope_parameters if kind is None else config.rope_parameters[kind]
+    variant = settings.get("rope_type", "default")
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if variant == "default":
+        share = settings.get("partial_rotary_factor", 1.0) if partial else 1.0
+        return Rotary.plain(int(head_dim * share), settings["rope_theta"])
+    if variant not in SCALED:
+        raise ValueError(f"rope_type is {variant!r}")
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    frequencies, factor = ROPE_INIT_FUNCTIONS[variant](config, None, layer_type=kind)
+    rotary = Rotary(tuple(frequencies.tolist()), float(factor))
+    if rotary.dims != head_dim and not partial:
+        raise ValueError(f"partial_rotary_factor turns {rotary.dims} of {head_dim} dimensions")
+    return rotary
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Trees: which shape a model's drafts take."""

@@ -1,1 +1,0 @@
-"""Verifiers: what is kept of a proposal."""

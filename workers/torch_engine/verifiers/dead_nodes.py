@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
-from workers.torch_engine.parts import Proposal, Verifier
-from workers.torch_engine.target_output import TargetOutput
+from workers.torch_engine.parts import Proposal, TargetOutput, Verifier
 from workers.torch_engine.tree import ROOT, Path
 
 

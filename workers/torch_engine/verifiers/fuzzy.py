@@ -8,9 +8,8 @@ from torch import Tensor
 
 from workers.torch_engine.distribution import draw, warp
 from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
 
 

@@ -6,12 +6,10 @@ from torch import Tensor
 
 from workers.torch_engine.distribution import draw, uniforms
 from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
-from workers.torch_engine.verifiers.descent import Node
-from workers.torch_engine.verifiers.target_choice import choose_or_sample, follow_choices
+from workers.torch_engine.verifiers.target_choice import Node, choose_or_sample, follow_choices
 
 
 @register("verifier", "greedy")

@@ -8,12 +8,10 @@ from torch import Tensor
 from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.materials import Materials
 from workers.torch_engine.models.transfer import indices
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import Path
-from workers.torch_engine.verifiers.descent import Node, descend
-from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus
+from workers.torch_engine.verifiers.target_choice import Node, choose_or_sample, descend, draw_bonus
 
 
 @register("verifier", "one_hot")

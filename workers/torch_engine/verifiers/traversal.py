@@ -7,13 +7,11 @@ from torch import Tensor
 
 from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.descent import warped_rows
 from workers.torch_engine.verifiers.multi_step import families, ranks
-from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus
+from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus, warped_rows
 
 
 @register("verifier", "traversal")

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
-from workers.torch_engine.target_output import TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.descent import warped_rows
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy
+from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
 
 
 @register("verifier", "typical")

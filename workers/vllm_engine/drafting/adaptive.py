@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from workers.drafting.controller import Controller
-from workers.drafting.draft_seconds import Draft
+from workers.drafting.controller import LOOK_UPS, NOBODY, PREDICTION, Controller
 from workers.drafting.expectation import Expectation
 from workers.drafting.failures import Failures
 from workers.drafting.goodput import Floats
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.lookup.prediction import Prediction
-from workers.drafting.names import LOOK_UPS, NOBODY, PREDICTION
-from workers.drafting.step_costs import StepCosts
-from workers.vllm_engine.drafting.authors import Authors
-from workers.vllm_engine.drafting.options import Options
+from workers.drafting.step_costs import Draft, StepCosts
+from workers.vllm_engine.drafting.portfolio import Options
 
 UNTIMED = 3
 """First steps whose seconds are not learned from: caches and threads are cold."""
@@ -273,3 +271,34 @@ class Adaptive:
         if sequence.kept:
             self._past.add(sequence.scope, sequence.answer)
         self._controller.forget(sequence.id)
+
+
+REMEMBERED = 4096
+"""Most requests that are remembered: one that was given up is never asked about."""
+
+
+class Authors:
+    """Remember whose draft each decode step of a request verified, in order; NOBODY's for a step
+    without one."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, list[str]] = OrderedDict()
+
+    def begin(self, request: str) -> None:
+        """Begin a request, and forget an earlier attempt at it. One without an id is not asked
+        about."""
+        if not request:
+            return
+        self._of[request] = []
+        self._of.move_to_end(request)
+        if len(self._of) > REMEMBERED:
+            self._of.popitem(last=False)
+
+    def wrote(self, request: str, drafter: str) -> None:
+        """Add a step that verified this drafter's draft."""
+        if request in self._of:
+            self._of[request].append(drafter)
+
+    def take(self, request: str) -> list[str]:
+        """Return and forget the drafters of a request that has ended."""
+        return self._of.pop(request, [])

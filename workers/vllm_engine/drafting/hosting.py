@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
-from vllm.config import VllmConfig
+from safetensors.torch import load_file
+from torch import nn
+from vllm.compilation.breakable_cudagraph import BreakableCUDAGraphWrapper
+from vllm.config import SpeculativeConfig, VllmConfig, set_current_vllm_config
 from vllm.distributed.parallel_state import get_tp_group
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
+from workers.drafting.failures import Failures
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
-from workers.vllm_engine.drafting.attempts import Attempts
 from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
-from workers.vllm_engine.drafting.exchange import exchange_weights
-from workers.vllm_engine.drafting.own_config import own_config
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
 from workers.vllm_engine.drafting.step import Step
+from workers.weight_files import weight_files
 
 if TYPE_CHECKING:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
@@ -272,3 +279,132 @@ def _has_rows(attention: CommonAttentionMetadata | None) -> bool:
     """Return whether there are rows; replaces GPUModelRunner._input_fits_in_drafter, which stops
     all drafting when one sequence is near the end of the context."""
     return attention is not None
+
+
+def own_config(base: VllmConfig, options: Mapping[str, Any]) -> VllmConfig:
+    """Return vLLM's configuration with this as its only drafter, around the same target."""
+    config = copy.copy(base)
+    config.speculative_config = SpeculativeConfig(
+        **options,
+        target_model_config=base.model_config,
+        target_parallel_config=base.parallel_config,
+    )
+    # A draft model reads one token more of each sequence than the target; vLLM's scheduler
+    # leaves room for it only where it is the engine's own method.
+    extra = config.speculative_config.max_num_new_slots_for_drafting
+    if extra:
+        config.scheduler_config = copy.copy(base.scheduler_config)
+        config.scheduler_config.max_num_batched_tokens += extra * base.scheduler_config.max_num_seqs
+        # The copy shares the registry of layers.
+        config.compilation_config = copy.copy(base.compilation_config)
+        config.compilation_config.compile_ranges_endpoints = [
+            *base.compilation_config.compile_ranges_endpoints,
+            config.scheduler_config.max_num_batched_tokens,
+        ]
+    return config
+
+
+def exchange_weights(proposer: Any, target: nn.Module, folder: Path) -> None:
+    """Load the weights of another head of the same shapes into a proposer of vLLM's.
+
+    vLLM's layerwise reload keeps the tensors that CUDA graphs and compiled code read, and copies
+    into them. Raises whatever vLLM raises; then the drafter may draft nonsense, and the target is
+    as before.
+    """
+    model = proposer.model
+    if isinstance(model, BreakableCUDAGraphWrapper):
+        model = model.unwrap()
+    config = proposer.vllm_config
+    weights = {name: w for file in weight_files(folder) for name, w in load_file(file).items()}
+    with set_current_vllm_config(config), _without_modules_of(target, model):
+        initialize_layerwise_reload(model)
+        try:
+            model.load_weights(weights.items())
+        finally:
+            finalize_layerwise_reload(model, config.speculative_config.draft_model_config)
+    if "token_map" in weights:
+        # Medusa creates it while it loads, so the reload puts the old one back.
+        model.token_map.data.copy_(weights["token_map"])
+
+
+@contextmanager
+def _without_modules_of(target: nn.Module, model: nn.Module) -> Iterator[None]:
+    """Take the modules that a drafter shares with the target out of it meanwhile: its embedding
+    and its LM head where it has none of its own."""
+    owned = set(target.modules())
+    shared = [
+        (parent, name, child)
+        for parent in list(model.modules())
+        if parent not in owned
+        for name, child in list(parent.named_children())
+        if child in owned
+    ]
+    for parent, name, _ in shared:
+        delattr(parent, name)
+    try:
+        yield
+    finally:
+        for parent, name, child in shared:
+            setattr(parent, name, child)
+
+
+Said = TypeVar("Said")
+
+
+class Following(Protocol):
+    """A drafter with KV of its own."""
+
+    def lose(self, requests: Iterable[str]) -> None:
+        """Stop drafting for requests whose tokens its KV lacks."""
+        ...
+
+
+class Attempts:
+    """Call drafters, and log and count their failures.
+
+    A drafter that fails several times in a row is disabled for a while. One with KV of its own
+    drafts no more for the step's requests, since their states are lost.
+
+    followers: the drafters with KV of their own, by name.
+    """
+
+    def __init__(self, followers: Mapping[str, Following]) -> None:
+        self.failures = Failures()
+        self._followers = followers
+
+    def draft(
+        self,
+        name: str,
+        step: Step,
+        rows: Sequence[int],
+        propose: Callable[[], dict[int, list[int]]],
+    ) -> dict[int, list[int]]:
+        """Return a drafter's drafts by row; none where it fails or is disabled."""
+        if rows and self.failures.rests(name):
+            return {}
+
+        def checked() -> dict[int, list[int]]:
+            drafts = propose()
+            for row, tokens in drafts.items():
+                if row not in rows or any(type(t) is not int or t < 0 for t in tokens):
+                    raise ValueError(f"{tokens} is not a draft of row {row}")
+            return drafts
+
+        drafts = self.call(name, step, rows, checked)
+        if drafts is None:
+            return {}
+        if rows:
+            self.failures.drafted(name)
+        return drafts
+
+    def call(
+        self, name: str, step: Step, rows: Sequence[int], call: Callable[[], Said]
+    ) -> Said | None:
+        """Return the result of a drafter's call; None where it fails."""
+        try:
+            return call()
+        except Exception as error:
+            self.failures.failed(name, error)
+            if name in self._followers:
+                self._followers[name].lose([step.request(row) for row in rows])
+            return None

@@ -1,11 +1,59 @@
 """The drafter of each method of a shared engine, as its processes are told."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from schemas.config import DatastoreConfig
+from workers.drafting.lookup.datastore import Datastore
+from workers.drafting.lookup.past import PAST_BYTES
 from workers.methods import METHOD_KEY
-from workers.vllm_engine.drafting.options import Options
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A method whose drafter may draft, and its most tokens."""
+
+    method: str
+    drafter: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The fields of a DatastoreConfig, and the hash of the bundle's tokenizer."""
+
+    config: Mapping[str, Any]
+    tokenizer: str
+
+    def open(self) -> Datastore:
+        """Open the datastore. Raises DatastoreError."""
+        return Datastore(DatastoreConfig.model_validate(self.config), self.tokenizer)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The drafter settings of a MethodSpec; see LookUps and PastAnswers. stored: the
+    engine's datastore."""
+
+    learned: tuple[Learned, ...]
+    least: float = 0.02
+    past_bytes: int = PAST_BYTES
+    stored: Stored | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Options:
+        """Return the options that `to_config` wrote."""
+        stored = config["stored"] and Stored(**config["stored"])
+        learned = tuple(Learned(**one) for one in config["learned"])
+        return cls(**{**config, "learned": learned, "stored": stored})
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the options as plain values."""
+        return asdict(self)
+
 
 KEY = "specadapt"
 """Key of the portfolio in vLLM's additional_config."""
@@ -41,7 +89,7 @@ class Portfolio:
     adaptive: Options | None = None
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "Portfolio":
+    def from_config(cls, config: Mapping[str, Any]) -> Portfolio:
         """Return the portfolio that `to_config` wrote."""
         methods = {name: Drafting(**body) for name, body in config["methods"].items()}
         adaptive = config["adaptive"]

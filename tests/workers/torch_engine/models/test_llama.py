@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.bundle import Bundle, BundleError
-from workers.torch_engine.models import attention_parts
+from workers.torch_engine.models import layout
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import Llama
@@ -69,7 +69,7 @@ def test_attention_in_parts_is_attention(byte_bundle: Bundle, data: st.DataObjec
     outcomes, cut = [], []
     for places in (0, 30, 10**9):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(attention_parts, "CALL_PLACES", places)
+            patch.setattr(layout, "CALL_PLACES", places)
             outcomes.append(run(model, spans, pool)[0])
             cut.append(len(model.lay_out(spans, pool).parts))
     assert cut[2] == 0

@@ -6,7 +6,7 @@ from decoding import Answer, assert_greedy
 from rig import Rig, has_seen, words
 
 from workers.bundle import Bundle
-from workers.drafting.draft_seconds import CATCH_UP
+from workers.drafting.step_costs import CATCH_UP
 from workers.methods import get_method
 
 METHODS = ["naive", "ngram", "medusa", "eagle", "eagle2", "eagle3", "draft_verify", "adaptive"]

@@ -15,11 +15,10 @@ from zoo import OURS, VOCAB, random_model
 from zoo import save_bundle as save
 
 from workers.bundle import Bundle
-from workers.torch_engine.models.bucket import WIDTHS
 from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import FINAL, Llama
-from workers.torch_engine.models.static_layout import StaticLayout
+from workers.torch_engine.models.static_layout import WIDTHS, StaticLayout
 
 CPU = torch.device("cpu")
 ROWS, CAPACITY = 5, 150

@@ -78,8 +78,8 @@ async def test_an_answer_ends_though_nobody_says_who_drafted(monkeypatch, told):
 async def test_a_request_tells_the_drafters_its_scope():
     """Whose answers are drafted from is tested in test_adaptive_rows.py; what steps cost decides
     whether anything is, so that no count of steps could be."""
+    from workers.vllm_engine.answer import sampling_params
     from workers.vllm_engine.drafting.step import Step
-    from workers.vllm_engine.sampling import sampling_params
 
     asked = DecodeRequest(
         request_id="r",

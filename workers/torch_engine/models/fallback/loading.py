@@ -11,9 +11,11 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from workers.bundle import BundleError
-from workers.torch_engine.models.fallback.cached_model import CachedModel
-from workers.torch_engine.models.fallback.reread_model import RereadModel
-from workers.torch_engine.models.fallback.transformers_model import TransformersModel
+from workers.torch_engine.models.fallback.transformers_model import (
+    CachedModel,
+    RereadModel,
+    TransformersModel,
+)
 from workers.torch_engine.models.kv_pool import KvShape
 from workers.torch_engine.models.layout import Span
 

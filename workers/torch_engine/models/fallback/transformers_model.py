@@ -1,4 +1,4 @@
-"""The base of models that run through transformers' own forward."""
+"""Models that run through transformers' own forward, over our KV pool or without a cache."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
 
-from workers.torch_engine.models.kv_pool import KvPool
-from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, KvShape, LayerCache
+from workers.torch_engine.models.layout import Layout, Span, build_layout
 from workers.torch_engine.models.operators import Projection, projection
+from workers.torch_engine.models.visibility import spelled_out
 
 
 class TransformersModel(ABC):
@@ -63,3 +65,160 @@ def unpadded(values: Tensor, layout: Layout) -> Tensor:
     """Return [S, width, ...] as one row per token [N, ...]."""
     flat = values.flatten(0, 1)
     return flat if layout.unpad is None else flat[layout.unpad]
+
+
+class CachedModel(TransformersModel):
+    """Keys and values in our pool: batches and trees in one forward, by mask and positions."""
+
+    manner = "with our KV pool"
+
+    def __init__(
+        self, causal: Any, dtype: torch.dtype, device: torch.device, cache: KvShape
+    ) -> None:
+        super().__init__(causal, dtype, device)
+        self._cache = cache
+
+    def make_pool(self, rows: int, capacity: int) -> KvPool:
+        """See TransformersModel."""
+        return KvPool(
+            self._cache,
+            rows=rows,
+            capacity=capacity + TREE_ROOM,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+        """See TransformersModel."""
+        return build_layout(spans, pool, 1, self.dtype)
+
+    def forward(
+        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See TransformersModel."""
+        caches = pool.view(layout.first, layout.sequences, layout.context)
+        mask = spelled_out(layout, 1, self.dtype).mask
+        if mask is None:
+            mask = torch.zeros(1, 1, 1, layout.context, dtype=self.dtype, device=self.device)
+        output = self.causal(
+            input_ids=padded(layout.tokens, layout),
+            position_ids=padded(layout.positions, layout),
+            # Finite: padding sees nothing, and a softmax over -inf alone is NaN.
+            attention_mask=mask.clamp(min=torch.finfo(self.dtype).min),
+            past_key_values=Cache(layers=[_PoolLayer(cache, layout) for cache in caches]),
+            use_cache=True,
+            output_hidden_states=bool(captures),
+        )
+        logits = unpadded(output.logits, layout)
+        if layout.logit_rows is not None:
+            logits = logits[layout.logit_rows]
+        return logits.float(), {i: unpadded(output.hidden_states[i], layout) for i in captures}
+
+
+class _PoolLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """One layer's part of our pool, as a cache of transformers."""
+
+    def __init__(self, cache: LayerCache, layout: Layout) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.is_initialized = True
+        self._cache, self._layout = cache, layout
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Do nothing: the pool exists already."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values [S, kv_heads, width, head_dim] and return those of all slots."""
+        both = torch.cat((key_states, value_states), dim=1).transpose(1, 2)
+        flat = unpadded(both, self._layout)
+        self._cache.slots.index_copy_(0, self._layout.slots, flat.reshape(-1, flat.shape[-1]))
+        return self._cache.keys, self._cache.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the length and the offset of the keys."""
+        return self._layout.context, 0
+
+    def get_seq_length(self) -> int:
+        """Return the tokens before this forward in the longest row."""
+        return self._layout.context - self._layout.width
+
+    def get_max_length(self) -> int:
+        """Return -1, no bound: rows are checked when a forward is laid out."""
+        return -1
+
+
+class RereadModel(TransformersModel):
+    """Without a cache, read every path of every sequence anew. Works for any causal model.
+
+    Its pool holds the tokens themselves instead of keys and values.
+    """
+
+    manner = "without a KV cache: every step reads the whole text again"
+
+    def make_pool(self, rows: int, capacity: int) -> KvPool:
+        """See TransformersModel."""
+        return KvPool(
+            KvShape(1, 1, 1),
+            rows=rows,
+            capacity=capacity + TREE_ROOM,
+            dtype=torch.int64,
+            device=self.device,
+        )
+
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
+        """See TransformersModel."""
+        return build_layout(spans, pool, 1, torch.float32)
+
+    def forward(
+        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See TransformersModel."""
+        (cache,) = pool.view(layout.first, layout.sequences, layout.context)
+        cache.slots.index_copy_(0, layout.slots, layout.tokens.repeat_interleave(2)[:, None])
+        count = len(layout.tokens)
+        logits: list[Tensor] = [torch.empty(0)] * count
+        hidden: dict[int, list[Tensor]] = {i: [torch.empty(0)] * count for i in captures}
+        for path, members in _paths(cache.keys[:, 0, :, 0], layout):
+            output = self.causal(
+                input_ids=path[None],
+                attention_mask=torch.ones_like(path)[None],
+                use_cache=False,
+                output_hidden_states=bool(captures),
+            )
+            for token, depth in members:
+                logits[token] = output.logits[0, depth]
+                for index, states in hidden.items():
+                    states[token] = output.hidden_states[index][0, depth]
+        wanted = range(count) if layout.logit_rows is None else layout.logit_rows.tolist()
+        rows = torch.stack([logits[token] for token in wanted])
+        return rows.float(), {i: torch.stack(states) for i, states in hidden.items()}
+
+
+def _paths(known: Tensor, layout: Layout) -> list[tuple[Tensor, list[tuple[int, int]]]]:
+    """Return texts that together contain each token of a forward.
+
+    known: tokens [S, context] of the rows. Each text comes with its tokens and with pairs (index
+    in the forward, index in the text) of the tokens whose output is read from it.
+    """
+    mask = spelled_out(layout, 1, torch.float32).mask
+    if mask is None:
+        return [(known[0], [(0, layout.context - 1)])]
+    visible = unpadded(mask[:, 0] == 0, layout).cpu()
+    rows = torch.arange(layout.sequences).repeat_interleave(layout.width)
+    rows = rows if layout.unpad is None else rows[layout.unpad.cpu()]
+    # a token's own slot is the last one that it sees
+    own = layout.context - 1 - visible.flip(-1).int().argmax(-1)
+    left = set(range(len(own)))
+    paths = []
+    # Last tokens first: what they see needs no text of its own.
+    for leaf in reversed(range(len(own))):
+        if leaf not in left:
+            continue
+        path = visible[leaf].nonzero()[:, 0]
+        depth = {int(slot): index for index, slot in enumerate(path)}
+        same_row = [t for t in left if rows[t] == rows[leaf]]
+        members = [(t, depth[int(own[t])]) for t in same_row if int(own[t]) in depth]
+        left -= {token for token, _ in members}
+        paths.append((known[rows[leaf]][path.to(known.device)], members))
+    return paths

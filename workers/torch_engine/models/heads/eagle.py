@@ -1,12 +1,15 @@
-"""EAGLE's head (Li et al. 2024, arXiv 2401.15077): what vLLM calls EagleLlamaForCausalLM."""
+"""The heads of EAGLE (arXiv 2401.15077) and EAGLE-3 (arXiv 2503.01840): what vLLM calls
+EagleLlamaForCausalLM and LlamaForCausalLMEagle3."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.bundle import BundleError
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, listed_tokens
 from workers.torch_engine.models.heads.feature_head import FeatureHead, wanted
 from workers.torch_engine.models.kv_pool import KvPool
@@ -14,9 +17,8 @@ from workers.torch_engine.models.layer import build_layer
 from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.models.operators import projection
-from workers.torch_engine.models.tensors import Dims, block_tensors
-from workers.torch_engine.models.weights import Take
+from workers.torch_engine.models.operators import projection, rms_norm
+from workers.torch_engine.models.weights import Dims, Take, block_tensors
 
 
 class EagleHead(FeatureHead):
@@ -65,3 +67,127 @@ class EagleHead(FeatureHead):
         x = self.block.feed_forward(x, self._layer)
         read_out = self._own_read_out or self._target.read_out
         return x, read_out(x)
+
+
+NORMS = ("norm_before_fc", "fc_norm", "norm_output")
+"""Fields of speculators' checkpoints that add norms."""
+NOT_COMPUTED = ("parallel_drafting",)
+LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+STATES = 3
+"""The target's states that a head reads if its config names no layers."""
+
+
+class Eagle3Head(FeatureHead):
+    """One block over [norm(embedding(x_{t+1})); norm(feature(x_t))], with an LM head of its own.
+
+    A feature of the target is fc of several of its hidden states; a feature of the head is its own
+    state before the last norm, or after it if the config sets `norm_output`. The residual stream
+    begins with the feature, or with its norm if the config sets `norm_before_residual`. The states
+    pass a norm on their way to fc, all in one (`norm_before_fc`) or each its own (`fc_norm`).
+    """
+
+    optional: ClassVar[dict[str, Dims]] = {"d2t": (None,), "t2d": (None,)}
+
+    def _tensors(self) -> dict[str, Dims]:
+        hidden = self.shape.hidden
+        states = len(set(_named_layers(self.config))) or STATES
+        names = ["midlayer.hidden_norm.weight", "norm.weight"]
+        if self._sets("fc_norm"):
+            names += [f"fc_norm.{state}.weight" for state in range(states)]
+        together = ["input_norm.weight"] if self._sets("norm_before_fc") else []
+        return {
+            **dict.fromkeys(together, (states * hidden,)),
+            "fc.weight": (hidden, None),
+            "lm_head.weight": (None, hidden),
+            **dict.fromkeys(names, (hidden,)),
+            **block_tensors(self.shape, "midlayer.", 2 * hidden),
+        }
+
+    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
+        for name in filter(self._sets, NOT_COMPUTED):
+            raise BundleError(f"{folder}/config.json: {name} is not computed here")
+        if not (self.config.get("eagle_config") or {}).get("use_aux_hidden_state", True):
+            raise BundleError(f"{folder}/config.json: use_aux_hidden_state must be true here")
+        self.captures = captured_layers(self.config, target.layer_count)
+        fc = take("fc.weight")
+        width = len(self.captures) * self.shape.hidden
+        if fc.shape[1] != width or self.captures[-1] >= target.layer_count:
+            raise BundleError(
+                f"{folder}: fc.weight takes {fc.shape[1]} values; the states before layers "
+                f"{self.captures} of a target with {target.layer_count} layers have {width}"
+            )
+        project = target.draft_projection
+        self._fc = projection(fc)
+        self._states_norm = (
+            self._norm_of(take, "input_norm") if self._sets("norm_before_fc") else None
+        )
+        each = range(len(self.captures)) if self._sets("fc_norm") else ()
+        self._norm_of_each = [self._norm_of(take, f"fc_norm.{i}") for i in each]
+        self._layer = build_layer(take, self.shape, 0, prefix="midlayer.", project=project)
+        self._hidden_norm = self._norm_of(take, "midlayer.hidden_norm")
+        self._norm_first = bool(self.config.get("norm_before_residual"))
+        self._norm_output = self._sets("norm_output")
+        self._norm = self._norm_of(take, "norm")
+        head = take("lm_head.weight")
+        self._read_out = project(head, None)
+        ids = _draft_ids(folder, weights["d2t"], len(head)) if "d2t" in weights else None
+        ids = None if ids is None else ids.to(target.device)
+        self._vocabulary = DraftVocabulary(folder, len(head), ids, target.vocab)
+
+    def _sets(self, name: str) -> bool:
+        eagle: dict[str, Any] = self.config.get("eagle_config") or {}
+        return bool(eagle.get(name, self.config.get(name)))
+
+    def _norm_of(self, take: Take, name: str) -> Callable[[Tensor], Tensor]:
+        return rms_norm(take(f"{name}.weight"), self.shape.eps)
+
+    def combine(self, states: Tensor) -> Tensor:
+        """See FeatureHead."""
+        if self._states_norm is not None:
+            states = self._states_norm(states)
+        if self._norm_of_each:
+            each = zip(self._norm_of_each, states.chunk(len(self._norm_of_each), -1), strict=True)
+            states = torch.cat([norm(state) for norm, state in each], -1)
+        return self._fc(states)
+
+    def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
+        embedded = self._layer.input_norm(F.embedding(layout.tokens, self.embedding))
+        normed = self._hidden_norm(features)
+        heard = self.attend(torch.cat((embedded, normed), -1), self._layer, layout, pool)
+        x = wanted((normed if self._norm_first else features) + heard, layout)
+        x = self.block.feed_forward(x, self._layer)
+        normed = self._norm(x)
+        return normed if self._norm_output else x, self._read_out(normed)
+
+
+def _draft_ids(folder: Path, offsets: Tensor, size: int) -> Tensor:
+    """Return the target's token of each row of the LM head: its index plus the offset in `d2t`."""
+    if offsets.shape != (size,) or offsets.is_floating_point():
+        raise BundleError(
+            f"{folder}: d2t is {offsets.dtype} {list(offsets.shape)}; the LM head has {size} rows, "
+            "which need an integer each"
+        )
+    return torch.arange(size) + offsets
+
+
+def capture_layers(layers: int) -> tuple[int, ...]:
+    """Return the layers whose inputs a new head reads: vLLM's (2, L/2, L - 3).
+
+    If these are not three layers, take the first, the middle and the last. Raises ValueError for a
+    target of fewer than three layers.
+    """
+    if layers < 3:
+        raise ValueError(f"target: EAGLE-3 reads three layers' inputs, the target has {layers}")
+    usual = (2, layers // 2, layers - 3)
+    return usual if usual[0] < usual[1] < usual[2] else (0, layers // 2, layers - 1)
+
+
+def captured_layers(config: dict[str, Any], layers: int) -> tuple[int, ...]:
+    """Return the layers whose inputs are concatenated, in ascending order as vLLM does it."""
+    return tuple(sorted(set(_named_layers(config) or (2, layers // 2, layers - 3))))
+
+
+def _named_layers(config: dict[str, Any]) -> list[int]:
+    eagle: dict[str, Any] = config.get("eagle_config") or {}
+    named: list[int] = eagle.get(LAYER_IDS) or config.get(LAYER_IDS) or []
+    return named

@@ -18,8 +18,7 @@ from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.static_layout import StaticLayout
-from workers.torch_engine.models.tensors import Dims, refuse_misfit
-from workers.torch_engine.models.weights import Take, load_weights, taker
+from workers.torch_engine.models.weights import Dims, Take, load_weights, refuse_misfit, taker
 
 
 class FeatureHead(ABC):

@@ -8,14 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.bundle import BundleError
-from workers.torch_engine.models.bucket import padded
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import Operator
+from workers.torch_engine.models.static_layout import padded
 from workers.torch_engine.models.static_steps import steps_on
-from workers.torch_engine.models.tensors import Dims, refuse_misfit
-from workers.torch_engine.models.weights import Take, load_weights, taker
+from workers.torch_engine.models.weights import Dims, Take, load_weights, refuse_misfit, taker
 
 
 class MedusaHeads:

@@ -1,1 +1,0 @@
-"""Stops: how much to draft now."""
