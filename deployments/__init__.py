@@ -1,1 +1,0 @@
-"""Ray Serve: joins the workers and the router."""

@@ -1,1 +1,0 @@
-"""Which method for which prompt, and learning. Knows neither Ray nor torch."""

@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,8 @@ from router.drift import Reference
 from router.favourites import kept, with_favourites
 from router.prompt import NAMES
 from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable
-from schemas.array_files import read_bytes, unpack_arrays
 from schemas.json_files import read_json, validated
-from schemas.text_files import FileError
+from schemas.text_files import FileError, open_file
 
 JSON_FILE = "routing.json"
 ARRAYS_FILE = "routing.npz"
@@ -95,14 +95,14 @@ def load_table(
 
 
 def _read(text: Path, arrays_file: Path) -> RoutingTable:
-    body, packed = read_json(text), read_bytes(arrays_file)
+    body, packed = read_json(text), _read_bytes(arrays_file)
     if not isinstance(body, dict):
         raise FileError(f"{text}: expected a JSON object with the fields of a routing table")
     if hashlib.sha256(packed).hexdigest() != body.pop("arrays_sha256", None):
         raise FileError(
             f"{arrays_file} does not belong to {JSON_FILE} in the same folder; save the table again"
         )
-    arrays = unpack_arrays(packed, str(arrays_file))
+    arrays = _unpack_arrays(packed, str(arrays_file))
     table = validated(RoutingTable, body | arrays, str(text))
     known = dict(table) | table.live.arrays()
     expected = {name for name, value in known.items() if isinstance(value, np.ndarray)}
@@ -200,3 +200,25 @@ def _replace(path: Path, content: bytes) -> None:
     scratch = path.with_name(path.name + ".tmp")
     scratch.write_bytes(content)
     scratch.replace(path)
+
+
+def _read_bytes(file: Path) -> bytes:
+    """Return the content of a regular file. Raises FileError."""
+    with open_file(file) as stream:
+        try:
+            return stream.read()
+        except OSError as error:
+            raise FileError(f"{file}: {error.strerror}") from error
+
+
+def _unpack_arrays(content: bytes, place: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays in an .npz file's content by name; pickled ones are refused.
+
+    Raises FileError naming `place`.
+    """
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return dict(arrays.items())
+    # zipfile, zlib, struct and NumPy raise different errors.
+    except Exception as error:
+        raise FileError(f"{place}: not an .npz file of plain arrays: {error}") from error

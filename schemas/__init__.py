@@ -8,7 +8,6 @@ from schemas.config import (
     MethodDeployment,
     RouterConfig,
 )
-from schemas.decision import Decision, Reason
 from schemas.decode import (
     DecodeChunk,
     DecodeRequest,
@@ -18,7 +17,6 @@ from schemas.decode import (
     SamplingParams,
     TokenLogprobs,
 )
-from schemas.drift import DriftReport
 from schemas.head_version import (
     Canary,
     HeadOrigin,
@@ -30,19 +28,20 @@ from schemas.head_version import (
 from schemas.http import GuardConfig, HttpConfig
 from schemas.load import HeadCounts, LoadReport
 from schemas.method import MethodSpec
-from schemas.observation import DecodeStats, DrafterStats, Observation
+from schemas.observation import Decision, DecodeStats, DrafterStats, Observation, Reason
 from schemas.routing import (
     TEMPERATURE_BANDS,
+    DriftReport,
     EncoderInfo,
     Live,
     MeasuredUnder,
     Objective,
     RoutingTable,
+    Snapshot,
     TableUpdate,
     temperature_band,
 )
 from schemas.sample import Sample
-from schemas.snapshot import Snapshot
 from schemas.tuning import LEAST_CONVERSATIONS, Gain, HeadPart, TuningJob, Verdict
 
 __all__ = [

@@ -234,3 +234,43 @@ class RoutingTable(Schema):
     def updated(self, update: TableUpdate) -> Self:
         """Return the table as of a later version of its fit."""
         return self.model_copy(update=dict(update))
+
+
+class DriftReport(Schema):
+    """The state of the drift test (`router.drift`) and of the refits."""
+
+    share_farther: float | None = Field(
+        default=None, description="the statistic; None until the window is full"
+    )
+    alarm_above: float | None = Field(
+        default=None, description="threshold of the statistic; None without a reference"
+    )
+    prompts: int = Field(default=0, ge=0, description="prompts of the window since the last refit")
+    window: int = Field(ge=1, description="prompts that are compared with the reference")
+    reference: Literal["fit", "live"] | None = Field(
+        default=None,
+        description="distances of the fit or of the first live prompts; None until complete",
+    )
+    refits: int = Field(default=0, ge=0, description="refits since the table on disk")
+    late_moved: int = Field(
+        default=0,
+        ge=0,
+        description="observations of an earlier fit that were moved to the present one",
+    )
+    late_dropped: int = Field(default=0, ge=0, description="observations of unknown fits")
+
+
+class Snapshot(Schema):
+    """A state that can be restored."""
+
+    number: int = Field(ge=1)
+    at: str = Field(description="ISO 8601, UTC")
+    occasion: Literal["time", "refit", "rollback", "reset"] = Field(
+        description="time: the interval has passed; else: made before this event"
+    )
+    fit_id: str
+    version: int = Field(ge=0, description="of its table")
+    clusters: int = Field(ge=1)
+    favourites: dict[str, int] = Field(
+        description="by method, the clusters and temperature bands whose favourite it is"
+    )

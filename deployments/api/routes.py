@@ -2,17 +2,19 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette._utils import get_route_path
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.types import Lifespan
+from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from deployments.api.admin import AdminApi
 from deployments.api.answering import Answering, caller_of
@@ -25,7 +27,6 @@ from deployments.api.openapi import ANSWERED, OBJECTIVES, describe, described_ro
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import Kind, Reply, data
 from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
-from deployments.api.response_headers import IgnoredFields, listed
 from deployments.api.responses_and_messages.endpoints import Surfaces
 from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from deployments.configuration import live_fields
@@ -47,6 +48,10 @@ FRESH = {"cache-control": "no-cache"}
 LARGE_BYTES = 64 * 1024
 """Bodies that are not read on the event loop."""
 READING = ["GET", "HEAD"]
+IGNORED = "x-specadapt-ignored"
+MOST_NAMES = 32
+LONGEST_NAME = 64
+"""Characters of a name. Names come from the client and go into a header and the log."""
 
 Asked = TypeVar("Asked", bound=Input)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -288,3 +293,29 @@ class HttpApi:
     async def _unexpected(self, request: Request, error: Exception) -> Response:
         logger.error("unexpected failure on %s", request.scope["path"], exc_info=error)
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a header's value: in order, percent-encoded where they are no plain words,
+    and cut where they are many or long."""
+    ordered = sorted(names)
+    shown = [quote(name[:LONGEST_NAME], errors="replace") for name in ordered[:MOST_NAMES]]
+    return ", ".join(shown) + ", ..." * (len(ordered) > MOST_NAMES)
+
+
+class IgnoredFields:
+    """ASGI middleware that adds IGNORED where an endpoint has set `ignored` in the request's
+    state."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                ignored = scope.get("state", {}).get("ignored")
+                if ignored:
+                    MutableHeaders(scope=message)[IGNORED] = ignored
+            await send(message)
+
+        await self._app(scope, receive, named)

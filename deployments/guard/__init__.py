@@ -1,1 +1,0 @@
-"""Who may ask, how much, and what every response says to browsers."""

@@ -1,1 +1,0 @@
-"""Benchmarks of decoding, steps and the service."""

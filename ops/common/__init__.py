@@ -1,1 +1,0 @@
-"""Shared parts of all commands and benchmarks."""

@@ -1,1 +1,0 @@
-"""`specadapt simulate`: the service's own router over virtual replicas."""

@@ -1,1 +1,0 @@
-"""Routing tables made, changed and judged offline, from profiles and traces."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import deployments.web
-from schemas.decision import Reason
+from schemas.observation import Reason
 
 
 def test_the_page_has_words_for_every_reason():

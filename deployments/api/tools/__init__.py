@@ -1,1 +1,0 @@
-"""Function tools: what a request offers, how its answer must call them, how calls are read."""

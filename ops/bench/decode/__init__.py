@@ -1,1 +1,0 @@
-"""`specadapt bench decode`."""

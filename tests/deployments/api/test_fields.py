@@ -8,7 +8,7 @@ from asking import HELLO, events, posted
 
 from deployments.api.input import parse
 from deployments.api.request_bodies import ChatRequest
-from deployments.api.response_headers import IGNORED, LONGEST_NAME, MOST_NAMES, listed
+from deployments.api.routes import IGNORED, LONGEST_NAME, MOST_NAMES, listed
 
 GREEDY = HELLO | {"model": "tiny:naive", "temperature": 0, "ignore_eos": True}
 TEXT = {"model": "tiny:naive", "prompt": "hello", "max_tokens": 12, "temperature": 0}

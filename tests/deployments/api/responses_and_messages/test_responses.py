@@ -7,7 +7,7 @@ import pytest
 from weather import CITIES
 from weather import RESPONSES_TOOL as TOOL
 
-from deployments.api.response_headers import IGNORED
+from deployments.api.routes import IGNORED
 
 IMAGE = {"role": "user", "content": [{"type": "input_image"}]}
 NAMELESS = {"type": "json_schema", "schema": {}}
