@@ -12,7 +12,7 @@ from stores import Bucket
 
 from deployments.head_training import versions
 from deployments.head_training.versions import UnknownVersionError
-from deployments.learning import file_system
+from deployments.learning import state_store
 from schemas import Canary, HeadsInForce
 
 _buckets = itertools.count()
@@ -224,9 +224,9 @@ def test_a_file_is_created_once(
         raise PermissionError("no links here")
 
     if not links:
-        monkeypatch.setattr(file_system.os, "link", unsupported)
+        monkeypatch.setattr(state_store.os, "link", unsupported)
     fs, path = fsspec.filesystem("file"), str(tmp_path / "file")
-    file_system.create_file(fs, path, b"first")
+    state_store.create_file(fs, path, b"first")
     with pytest.raises(FileExistsError):
-        file_system.create_file(fs, path, b"second")
+        state_store.create_file(fs, path, b"second")
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"first")]
