@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 FIRST, SECOND = "draft_verify", "ngram"
 """The best method, and the best one while it is half as fast."""
 STEP_SECONDS = 0.02
-"""Slow enough for the seconds of HTTP to be few beside the engine's on a busy machine."""
+"""Slow enough that HTTP takes little of a request's time, even on a busy machine."""
 
 
 @pytest.fixture(scope="module")

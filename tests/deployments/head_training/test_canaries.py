@@ -27,7 +27,7 @@ from schemas import LoadReport
 def test_a_canary_ends_soon_where_the_difference_is_clear(
     versions: VersionStore, chance: float, ends_as: int, most: int
 ) -> None:
-    """A service of which one replica cannot load it."""
+    """A service in which one replica cannot load the version."""
     service = Service(versions, 1)
     service.chances = {0: USUAL, 1: chance}
     service.replicas[1].refused = {1: "no memory"}
