@@ -17,12 +17,12 @@ from ops.operate.generate import generate
 from ops.operate.methods import methods
 from ops.operate.serve import serve
 from ops.report import report
+from ops.routing_tables.evaluate import evaluate
+from ops.routing_tables.export_encoder import export_encoder
+from ops.routing_tables.fit import fit
+from ops.routing_tables.profile import profile
+from ops.routing_tables.trace import trace
 from ops.simulate.command import simulate
-from ops.tables.evaluate import evaluate
-from ops.tables.export_encoder import export_encoder
-from ops.tables.fit import fit
-from ops.tables.profile import profile
-from ops.tables.trace import trace
 
 COMMANDS = (methods, generate, trace, profile, fit, evaluate, simulate, serve, chat, report)
 GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from router.objectives import Slo
 from router.replica_loads import ReplicaLoads
-from router.wishes import Slo
 from schemas import Reason, RouterConfig, RoutingTable
 
 

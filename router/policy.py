@@ -12,10 +12,10 @@ from typing import NamedTuple
 from router import favourites
 from router.candidates import Candidate, candidates_of
 from router.constraints import Constraints, obstacles_of, why_not
+from router.objectives import fast_enough, in_time
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
 from router.trials import Option, Trials
-from router.wishes import fast_enough, in_time
 from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable
 
 POLICY = "predicted_seconds"

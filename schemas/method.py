@@ -22,7 +22,7 @@ class MethodSpec(Schema):
     drafter: str = "none"
     tree: str = "chain"
     stop: str = "fixed"
-    verifier: str = "greedy"
+    verifier: str = "target_choice"
     lossless: bool
     source: str = Field(description="paper section, arXiv number or project the rule comes from")
     settings: dict[Role, dict[str, Setting]] = Field(default_factory=dict)

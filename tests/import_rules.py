@@ -35,11 +35,11 @@ PARTS_SHARE = {
     *(
         "distribution",
         "drafter_guard",
-        "growth",
-        "materials",
+        "tree_growth",
+        "build_context",
         "models",
         "noise",
-        "parts",
+        "interfaces",
         "registry",
     ),
     *("sequence", "tree"),
@@ -51,7 +51,7 @@ ROUTER_SERVES = {
     *("adaptation", "candidates", "cluster", "constraints", "current_fit", "decaying_sums"),
     *("drift", "embed"),
     *("evidence", "favourites", "learner", "load", "machine", "policy", "predict", "prompt"),
-    *("refit", "replica_loads", "scaling", "table", "trials", "wishes"),
+    *("refit", "replica_loads", "scaling", "table", "trials", "objectives"),
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
 
@@ -103,9 +103,9 @@ SUB_ROOMS: dict[str, dict[str, set[str]]] = {
     "ops": {
         "common": set(),
         "bench": {"common"},
-        "tables": {"common", "bench"},
+        "routing_tables": {"common", "bench"},
         "models": {"common"},
-        "operate": {"common", "tables"},
+        "operate": {"common", "routing_tables"},
         "report": {"common"},
         "simulate": {"common"},
     },

@@ -43,7 +43,7 @@ def explain(
     """
     from ops.common.prompts import parse
     from ops.common.settings import load_config
-    from ops.tables.local_router import Router, nearest
+    from ops.routing_tables.local_router import Router, nearest
     from router.prompt import Features, explained
 
     asked = parse({"prompt": prompt})

@@ -38,7 +38,7 @@ def serve(
 
     Example: `specadapt vllm serve bundles/smollm2 --methods ngram,suffix,eagle3 --port 8001`
     """
-    from workers.vllm_engine.front_door import serve_command
+    from workers.vllm_engine.serve_command import serve_command
 
     command = serve_command(model, methods.split(","), default_method, context.args)
     words = startable(["vllm", *command.arguments])

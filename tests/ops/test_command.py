@@ -104,7 +104,7 @@ def test_methods_lists_their_parts(specadapt):
         "drafter": "none",
         "tree": "chain",
         "stop": "fixed",
-        "verifier": "greedy",
+        "verifier": "target_choice",
         "lossless": True,
         "source": listed["naive"]["source"],
     }

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from workers.drafting.failures import Failures
+from workers.torch_engine.interfaces import Drafter, Proposal, Remembering, Resuming
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
-from workers.torch_engine.parts import Drafter, Proposal, Remembering, Resuming
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, TokenTree
 

@@ -23,14 +23,14 @@ from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, load_report
 from workers.stream import Stream
 from workers.torch_engine import precision
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.drafters.adaptive import Adaptive
 from workers.torch_engine.drafters.head_versions import Versioned
+from workers.torch_engine.interfaces import Drafter
 from workers.torch_engine.logit_processor import make_logit_processor
-from workers.torch_engine.materials import Materials
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.model import load_target
-from workers.torch_engine.parts import Drafter
 from workers.torch_engine.rehearsal import rehearse
 from workers.torch_engine.scheduler import Limits, Scheduler
 from workers.torch_engine.sequence import DecodeSequence
@@ -252,22 +252,22 @@ def load_models(
         )
     pool_rows = config.kv_slots // capacity if config.prefix_cache else rows
     target = Target(model, model.make_pool(pool_rows, capacity))
-    materials = Materials(
+    context = BuildContext(
         *(bundle, device, dtype, pool_rows, capacity, model.vocab, target.model),
         *(chunk, DrafterGuard(model.vocab), target.costs),
         datastore=open_datastore(config.datastore, bundle),
     )
-    built = {spec.name: Method(spec, materials) for spec in methods}
+    built = {spec.name: Method(spec, context) for spec in methods}
     with torch.inference_mode():
         if target.costs.wanted:
             target.measure_costs()
-            rehearse(target, built.values(), materials, rows)
+            rehearse(target, built.values(), context, rows)
         joint = target.joint_rows(min(chunk, capacity))
     scheduler = Scheduler(
         target,
         built,
-        materials.drafters,
-        materials.guard,
+        context.drafters,
+        context.guard,
         Limits(
             rows=rows,
             capacity=capacity,
@@ -276,11 +276,11 @@ def load_models(
             joint=joint,
             prefix_cache=config.prefix_cache,
         ),
-        materials.past,
+        context.past,
     )
     return Models(
-        *(target, built, materials.drafters, scheduler),
-        *(materials.past, materials.guard, capacity, joint),
+        *(target, built, context.drafters, scheduler),
+        *(context.past, context.guard, capacity, joint),
     )
 
 

@@ -2,25 +2,25 @@
 
 from schemas import MethodSpec
 from workers.torch_engine import registry
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Plan, Verifier
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.interfaces import Plan, Verifier
 
 
 class Method:
     """One named method with its parts. Raises ValueError for parts that do not fit together."""
 
-    def __init__(self, spec: MethodSpec, materials: Materials) -> None:
+    def __init__(self, spec: MethodSpec, context: BuildContext) -> None:
         self.spec = spec
         self.name = spec.name
-        self.guard = materials.guard
+        self.guard = context.guard
         settings = spec.settings
         self.plan = Plan(
-            drafter=materials.drafter(spec.drafter, settings.get("drafter", {})),
-            tree=registry.build("tree", spec.tree, materials, settings.get("tree", {})),
-            stop=registry.build("stop", spec.stop, materials, settings.get("stop", {})),
+            drafter=context.drafter(spec.drafter, settings.get("drafter", {})),
+            tree=registry.build("tree", spec.tree, context, settings.get("tree", {})),
+            stop=registry.build("stop", spec.stop, context, settings.get("stop", {})),
         )
         self.verifier: Verifier = registry.build(
-            "verifier", spec.verifier, materials, settings.get("verifier", {})
+            "verifier", spec.verifier, context, settings.get("verifier", {})
         )
         if self.verifier.needs_distribution and not self.plan.drafter.has_distribution:
             raise ValueError(

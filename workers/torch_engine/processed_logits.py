@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from workers.engine import RequestFaultError
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.logit_processor import LogitProcessor
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT
 
 

@@ -28,7 +28,7 @@ _PARTS: dict[tuple[Role, str], type] = {}
 def register(role: Role, name: str) -> Callable[[PartClass], PartClass]:
     """Register a part's class under the name that a MethodSpec gives it.
 
-    The class is built as `cls(materials, **settings)`; its keyword arguments are its settings.
+    The class is built as `cls(context, **settings)`; its keyword arguments are its settings.
     """
 
     def remember(cls: PartClass) -> PartClass:
@@ -57,9 +57,9 @@ def check_parts(spec: MethodSpec) -> None:
             raise ValueError(f"method {spec.name}: {error}") from error
 
 
-def build(role: Role, name: str, materials: Any, settings: Mapping[str, Any]) -> Any:
+def build(role: Role, name: str, context: Any, settings: Mapping[str, Any]) -> Any:
     """Build a part; raises ValueError as `check_part` does."""
-    return check_part(role, name, settings)(materials, **settings)
+    return check_part(role, name, settings)(context, **settings)
 
 
 def check_part(role: Role, name: str, settings: Mapping[str, Any]) -> type:

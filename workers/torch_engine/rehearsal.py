@@ -9,13 +9,13 @@ from dataclasses import replace
 from schemas import DecodeRequest, SamplingParams
 from workers.drafting.step_costs import CATCH_UP, Draft
 from workers.stream import Stream
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.adaptive import Adaptive
 from workers.torch_engine.drafters.learned import Learned
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.method import Method
 from workers.torch_engine.models import static_steps
 from workers.torch_engine.models.static_steps import RECURRING
-from workers.torch_engine.parts import Proposal
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.stops import Fixed
 from workers.torch_engine.target import Target
@@ -32,12 +32,12 @@ SHORT, LONG = 8, 64
 """Tokens of a prompt that is read with the first draft token, and of one that is read first."""
 
 
-def rehearse(target: Target, methods: Iterable[Method], materials: Materials, rows: int) -> None:
+def rehearse(target: Target, methods: Iterable[Method], context: BuildContext, rows: int) -> None:
     """Let every learned drafter of an adaptive method draft in batches of up to `rows`
     sequences."""
     deciding = [m.plan.drafter for m in methods if isinstance(m.plan.drafter, Adaptive)]
     by_name = {name: one for drafter in deciding for name, one in drafter.learned.items()}
-    rehearsal = _Rehearsal(target, materials, rows)
+    rehearsal = _Rehearsal(target, context, rows)
     for one in by_name.values():
         if one.ready:
             rehearsal.of(one)
@@ -51,10 +51,10 @@ class _Rehearsal:
     nothing.
     """
 
-    def __init__(self, target: Target, materials: Materials, rows: int) -> None:
-        self._target, self._materials = target, materials
-        self._tokenizer = materials.bundle.backend_tokenizer()
-        static = materials.device.type in static_steps.DEVICES
+    def __init__(self, target: Target, context: BuildContext, rows: int) -> None:
+        self._target, self._context = target, context
+        self._tokenizer = context.bundle.backend_tokenizer()
+        static = context.device.type in static_steps.DEVICES
         self._uncounted = UNCOUNTED_STATIC if static else UNCOUNTED
         self._batches = sorted({1, min(BATCH, rows)})
 
@@ -69,7 +69,7 @@ class _Rehearsal:
                 taken = [self._step(one, sequences, levels, kept=i % 2) for i in range(COUNTED)]
                 drafts.append((Draft(levels, count), min(taken)))
             self._end(sequences)
-        long = min(LONG, self._materials.capacity // 2)
+        long = min(LONG, self._context.capacity // 2)
         for count in self._batches if long >= CATCH_UP else ():
             late = Draft(1, count, late=count, missing=count * long)
             for counted in [*[False] * (self._uncounted - 1), True]:
@@ -85,7 +85,7 @@ class _Rehearsal:
         request = DecodeRequest(
             request_id="rehearsal",
             method=one.name,
-            prompt_token_ids=tuple(i % self._materials.vocab for i in range(prompt)),
+            prompt_token_ids=tuple(i % self._context.vocab for i in range(prompt)),
             sampling=SamplingParams(ignore_eos=True),
         )
         sequences = [
@@ -109,7 +109,7 @@ class _Rehearsal:
     ) -> float:
         """Draft so many levels and return the seconds. kept: sequences whose drafts are
         verified. counted: learn from that step's seconds."""
-        plan = replace(one.plan(len(sequences)), stop=Fixed(self._materials, gamma=levels))
+        plan = replace(one.plan(len(sequences)), stop=Fixed(self._context, gamma=levels))
         proposals = [Proposal(sequence=s, plan=plan, limit=levels) for s in sequences]
         clock = time.perf_counter()
         plan.drafter.propose(proposals)
@@ -136,7 +136,7 @@ class _Rehearsal:
     def _end(self, sequences: Sequence[DecodeSequence]) -> None:
         for sequence in sequences:
             self._target.pool.release(sequence.lease)
-            for drafter in self._materials.drafters:
+            for drafter in self._context.drafters:
                 drafter.release(sequence)
             sequence.leave()
 

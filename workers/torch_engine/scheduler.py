@@ -14,10 +14,10 @@ from schemas import FinishReason
 from workers.drafting.lookup.past import PastAnswers
 from workers.engine import EngineBusyError, RequestFaultError
 from workers.torch_engine.drafter_guard import DrafterGuard
+from workers.torch_engine.interfaces import Drafter, Remembering, Resuming
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
-from workers.torch_engine.parts import Drafter, Remembering, Resuming
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.step import NotANumberError, StepError, read_chunk, step
 from workers.torch_engine.target import Target

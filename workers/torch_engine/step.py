@@ -12,8 +12,8 @@ from typing import TypeVar
 from schemas import TokenLogprobs
 from workers.engine import RequestFaultError
 from workers.torch_engine.drafters.jump_forward import force, forced
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.method import Method
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from workers.batch_schedule import BatchSchedule, whole_numbers
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import Path
@@ -14,7 +14,7 @@ from workers.torch_engine.tree import Path
 class Fixed:
     """Draft gamma levels in every step."""
 
-    def __init__(self, _materials: Materials, *, gamma: int = 4) -> None:
+    def __init__(self, _context: BuildContext, *, gamma: int = 4) -> None:
         if gamma < 1:
             raise ValueError(f"stop 'fixed': gamma must be at least 1, not {gamma}")
         self._gamma = gamma
@@ -41,7 +41,7 @@ class ByBatch:
     """
 
     def __init__(
-        self, _materials: Materials, *, batches: Sequence[int] = (), gammas: Sequence[int] = ()
+        self, _context: BuildContext, *, batches: Sequence[int] = (), gammas: Sequence[int] = ()
     ) -> None:
         self._schedule = BatchSchedule(
             whole_numbers(batches, "batches"), whole_numbers(gammas, "gammas")

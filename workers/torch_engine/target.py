@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from workers.drafting.step_costs import StepCosts
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.tree import Path
 
 log = logging.getLogger(__name__)

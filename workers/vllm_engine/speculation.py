@@ -68,7 +68,7 @@ def draft_tokens(spec: MethodSpec) -> int:
 
 
 def _check(spec: MethodSpec, drafters: Sequence[str]) -> None:
-    verifiers = ("greedy",) if spec.drafter == "none" else tuple(REJECTION_SAMPLE_METHODS)
+    verifiers = ("target_choice",) if spec.drafter == "none" else tuple(REJECTION_SAMPLE_METHODS)
     admitted = {
         "drafter": drafters,
         "tree": ("chain",),

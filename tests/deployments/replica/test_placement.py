@@ -123,7 +123,6 @@ def test_resources_that_do_not_fit_are_named(vllm_config, resources, vllm, said)
     [
         ("tensor_parallel_size", "2", "expected a number of GPUs, got '2'"),
         ("max_model_len", 100, "our engine sets it: set engine.max_context"),
-        ("quantisation", "fp8", r"vLLM .* has no such engine argument\. It has: .*quantization"),
     ],
 )
 def test_arguments_of_vllm_that_cannot_be_taken_are_named(vllm_config, field, value, said):

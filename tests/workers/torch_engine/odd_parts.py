@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
 
@@ -16,8 +16,8 @@ class LeafyTree:
     captures: frozenset[int] = frozenset()
     has_distribution = False
 
-    def __init__(self, materials: Materials) -> None:
-        self._vocab = materials.vocab
+    def __init__(self, context: BuildContext) -> None:
+        self._vocab = context.vocab
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         for proposal in proposals:
@@ -43,7 +43,7 @@ class Pairs:
 
     samples = False
 
-    def __init__(self, _materials: Materials) -> None: ...
+    def __init__(self, _context: BuildContext) -> None: ...
 
     def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         start, two_best = 0, logits.best_tokens(2)

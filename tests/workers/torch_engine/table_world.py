@@ -20,9 +20,9 @@ from torch import Tensor
 from schemas import DecodeRequest, SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw, warp_each
+from workers.torch_engine.interfaces import Proposal, TargetOutput, Verifier
 from workers.torch_engine.logit_processor import LogitProcessor, make_logit_processor
 from workers.torch_engine.models.draft_logits import DraftLogits
-from workers.torch_engine.parts import Proposal, TargetOutput, Verifier
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.tree import ROOT
 from workers.torch_engine.trees.chain import Chain

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from schemas import SamplingParams
 from workers.engine import RequestFaultError
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.tree import ROOT
 from workers.torch_engine.verifiers import dead_nodes
-from workers.torch_engine.verifiers.greedy import Greedy
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.one_hot import OneHot
 from workers.torch_engine.verifiers.rejection import Rejection
+from workers.torch_engine.verifiers.target_choice import TargetChoice
 from workers.torch_engine.verifiers.traversal import Traversal
 
 DEAD = 3
@@ -35,7 +35,7 @@ NO_MORE = 0
 PAIRS = [
     (Rejection, world.sampled),
     (Rejection, world.mixed),
-    (Greedy, world.top_two),
+    (TargetChoice, world.top_two),
     (OneHot, world.top_two),
     (OneHot, world.siblings),
     (MultiStep, world.with_replacement),
@@ -137,7 +137,7 @@ SETS = st.sets(st.integers(0, world.VOCAB - 1), max_size=3)
 @given(
     st.lists(st.tuples(st.integers(0, world.VOCAB - 1), st.integers(-1, 8), SETS), max_size=9),
     SETS,
-    st.sampled_from([OneHot, Greedy, MultiStep, Traversal]),
+    st.sampled_from([OneHot, TargetChoice, MultiStep, Traversal]),
     st.sampled_from([0.0, 1.0]),
 )
 def test_paths_end_where_nothing_can_be_chosen(nodes, first, verifier, temperature):

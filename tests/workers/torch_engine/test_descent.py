@@ -11,12 +11,12 @@ from table_world import Said
 
 from schemas import SamplingParams
 from workers.torch_engine import registry
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers import target_choice
 
 VOCAB = 4
-KINDS = ("one_hot", "greedy")
+KINDS = ("one_hot", "target_choice")
 
 
 def trees(seed: int, wishes: SamplingParams) -> tuple[list[Proposal], TargetOutput]:

@@ -28,9 +28,9 @@ RIGHT = 1e-3
 COUNT = 2000
 LOSSY = {"fuzzy", "typical", "adasd", "cm_asd"}
 CASES = [
-    ("greedy", world.sampled),
-    ("greedy", world.chosen),
-    ("greedy", world.top_two),
+    ("target_choice", world.sampled),
+    ("target_choice", world.chosen),
+    ("target_choice", world.top_two),
     ("rejection", world.sampled),
     ("rejection", world.chosen),
     ("rejection", world.mixed),
@@ -43,7 +43,7 @@ CASES = [
     ("traversal", world.grown("static", widths=(2, 2, 1), sample=True)),
 ]
 TREES = [
-    ("greedy", world.grown("static", widths=(3, 2, 1), sample=True)),
+    ("target_choice", world.grown("static", widths=(3, 2, 1), sample=True)),
     ("one_hot", world.grown("static", paths="0 1 2 0.0 0.2 1.0 0.2.0 0.2.1")),
     ("one_hot", world.grown("eagle2", nodes=6, k=3)),
     ("multi_step", world.grown("static", widths=(2, 2, 1))),
@@ -83,14 +83,14 @@ def test_every_verifier_under_every_parameter(verifier, draft, wishes):
 @pytest.mark.parametrize("wishes", WISHES, ids=str)
 def test_answers_under_seeds(wishes: dict[str, Any]) -> None:
     sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)
-    greedy = registry.build("verifier", "greedy", None, {})
+    greedy = registry.build("verifier", "target_choice", None, {})
     said = world.answers(greedy, world.nothing, world.seeded(sampling, COUNT))
     assert world.fit_of(said, sampling) > RIGHT
 
 
 @pytest.mark.parametrize(("verifier", "draft"), CASES + TREES)
 def test_under_a_seed_every_verifier_says_the_same(verifier: str, draft: world.Drafting) -> None:
-    greedy = registry.build("verifier", "greedy", None, {})
+    greedy = registry.build("verifier", "target_choice", None, {})
     made = registry.build("verifier", verifier, None, {})
     asked = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 500)
     assert world.answers(made, draft, asked) == world.answers(greedy, world.nothing, asked)
@@ -110,7 +110,7 @@ def test_more_trees(verifier: str, draft: world.Drafting) -> None:
 
 
 def test_no_lossless_verifier_is_forgotten() -> None:
-    registry.build("verifier", "greedy", None, {})
+    registry.build("verifier", "target_choice", None, {})
     names = {name for role, name in registry._PARTS if role == "verifier"}
     untested = {n for n in names - LOSSY if not n.startswith("test_")} - {v for v, _ in CASES}
     assert untested == set()
@@ -135,7 +135,7 @@ ENGINES = [
 MORE_ENGINES: list[tuple[MethodSpec, dict[str, Any]]] = [
     (spec("suffix", "one_hot"), {"temperature": 0.8, "top_k": 4}),
     (spec("test_tree", "one_hot"), {"presence_penalty": 0.7}),
-    (spec("draft_model", "greedy"), {"temperature": 1.5, "top_k": 3}),
+    (spec("draft_model", "target_choice"), {"temperature": 1.5, "top_k": 3}),
     (get_method("eagle"), {"temperature": 0.8, "top_p": 0.9}),
     (spec("eagle3", "rejection"), {"frequency_penalty": 0.5}),
     (spec("eagle3", "traversal"), {"temperature": 0.8}),

@@ -15,7 +15,7 @@ from workers.bundle import Bundle
 from workers.drafting.failures import IN_A_ROW, RESTS, Failures
 from workers.methods import get_method
 from workers.torch_engine.engine import TorchEngine
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.tree import ROOT
 
 METHODS = ["ngram", "suffix", "draft_verify", "eagle3", "medusa", "specinfer", "adaptive"]

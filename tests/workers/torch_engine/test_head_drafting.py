@@ -19,8 +19,8 @@ from torch import Tensor
 
 from schemas import MethodSpec
 from workers.bundle import Bundle, BundleError, load_bundle
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.models.heads.eagle import NORMS
-from workers.torch_engine.parts import Proposal
 from workers.torch_engine.tree import ROOT
 
 VOCAB = 24

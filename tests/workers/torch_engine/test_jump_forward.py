@@ -13,7 +13,7 @@ from schemas import Grammar, SamplingParams
 from workers.bundle import Bundle
 from workers.torch_engine.constraint import FAST_SECONDS, MOST_MASKS
 from workers.torch_engine.drafters import jump_forward
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.tree import ROOT
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.one_hot import OneHot

@@ -17,15 +17,14 @@ from test_grammar import COMPILER, TOKENIZER
 from schemas import Grammar, SamplingParams
 from workers.torch_engine import constraint
 from workers.torch_engine.distribution import draw
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path, TokenTree
 from workers.torch_engine.trees import chain
 from workers.torch_engine.trees.chain import Chain
-from workers.torch_engine.verifiers import greedy, multi_step, one_hot, rejection
-from workers.torch_engine.verifiers.greedy import Greedy
+from workers.torch_engine.verifiers import multi_step, one_hot, rejection, target_choice
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.rejection import Rejection
-from workers.torch_engine.verifiers.target_choice import warped_rows
+from workers.torch_engine.verifiers.target_choice import TargetChoice, warped_rows
 
 WRONG, RIGHT = 1e-6, 1e-3
 COUNT = 2000
@@ -105,8 +104,8 @@ VERIFIER_MUTANTS = {
         "p[ends]",
     ),
     "one draw for a whole tree": (
-        greedy,
-        "Greedy",
+        target_choice,
+        "TargetChoice",
         world.sampled,
         "uniforms(len(p) + 1, p.sequence.rng)",
         "uniforms(1, p.sequence.rng) * (len(p) + 1)",
@@ -212,7 +211,7 @@ def test_the_checks_pass_without_mutants() -> None:
 def test_noise_of_another_place_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every node drawn under the noise of the root: drafts then change what is said."""
     asked = world.seeded(SamplingParams(temperature=0.9), 500)
-    plain = world.answers(world.build(Greedy), world.nothing, asked)
+    plain = world.answers(world.build(TargetChoice), world.nothing, asked)
     wrong = lambda self, _: (self.sequence.sampling.seed, self.sequence.answer_index)  # noqa: E731
     monkeypatch.setattr(Proposal, "place", wrong)
     assert world.answers(world.build(Rejection), world.sampled, asked) != plain

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sampling_reference import processed_row
 
 from workers.bundle import Bundle
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.logit_processor import make_logit_processor
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.tree import ROOT
 

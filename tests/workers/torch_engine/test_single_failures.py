@@ -8,7 +8,7 @@ from decoding import reference
 from test_failing_drafters import PROMPTS
 
 from workers.bundle import Bundle
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.interfaces import Proposal
 
 
 @pytest.mark.parametrize("method", ["ngram", "draft_verify", "eagle3", "medusa", "adaptive"])

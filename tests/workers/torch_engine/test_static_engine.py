@@ -67,7 +67,7 @@ def test_the_host_reads_once_a_level_and_once_the_choice(
 ) -> None:
     """Each of which would wait for a GPU; three levels at temperature 0, two sequences."""
     settings = {"stop": {}} if drafter == "none" else {}
-    spec = method_of("asked", drafter, tree, "greedy", **settings)
+    spec = method_of("asked", drafter, tree, "target_choice", **settings)
     with in_static_shapes():
         rig = make_rig(byte_bundle, [spec])
     asked = [rig.submit("asked", [index, 7, 8, 9] * 4, max_tokens=40) for index in range(2)]

@@ -14,7 +14,7 @@ from table_world import Said
 from torch import Tensor
 
 from schemas import SamplingParams
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.tree import ROOT
 from workers.torch_engine.verifiers import traversal
 

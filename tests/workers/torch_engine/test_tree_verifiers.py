@@ -14,7 +14,7 @@ from table_world import Said
 from schemas import SamplingParams
 from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers import multi_step
 
@@ -119,7 +119,7 @@ def test_what_a_request_excludes_is_not_typical() -> None:
     assert verifier.verify([made], output)[0] == Path((), 0)
 
 
-@pytest.mark.parametrize("name", ["greedy", "one_hot", "multi_step", "traversal", "typical"])
+@pytest.mark.parametrize("name", ["target_choice", "one_hot", "multi_step", "traversal", "typical"])
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), nodes=st.integers(0, 15))
 def test_temperature_zero_follows_the_best(name: str, seed: int, nodes: int) -> None:

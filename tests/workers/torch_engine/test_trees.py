@@ -14,11 +14,11 @@ from torch import Tensor
 
 from schemas import SamplingParams
 from workers.torch_engine import registry
-from workers.torch_engine.growth import expand, kept_slots
+from workers.torch_engine.interfaces import Plan, Proposal, Tree
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import TREE_ROOM
-from workers.torch_engine.parts import Plan, Proposal, Tree
 from workers.torch_engine.tree import DROPPED, ROOT
+from workers.torch_engine.tree_growth import expand, kept_slots
 from workers.torch_engine.trees.static import (
     RankPath,
     format_path,

@@ -1,8 +1,10 @@
-"""A vLLM that lacks what our drafters rest on is refused at load, by the names that changed."""
+"""A release of vLLM that lacks what we or a configuration need is refused by the names it lacks."""
 
 from types import SimpleNamespace
 
 import pytest
+
+from workers.vllm_engine.versions import check_arguments
 
 pytestmark = pytest.mark.vllm
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
@@ -63,3 +65,9 @@ def test_the_second_model_runner_is_refused(monkeypatch):
     second.use_v2_model_runner = True
     with pytest.raises(RuntimeError, match="set VLLM_USE_V2_MODEL_RUNNER=0"):
         second.init_device()
+
+
+def test_an_argument_that_the_release_does_not_have_is_told_with_those_that_it_has():
+    said = r"vLLM .* has no such engine argument\. It has: .*quantization"
+    with pytest.raises(ValueError, match=rf"^engine\.vllm\.quantisation: {said}"):
+        check_arguments({"quantisation": "fp8"})

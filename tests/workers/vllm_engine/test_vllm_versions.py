@@ -8,7 +8,7 @@ import pytest
 
 from workers.bundle import MANIFEST, Bundle, load_bundle
 from workers.methods import get_method
-from workers.vllm_engine.front_door import serve_command
+from workers.vllm_engine.serve_command import serve_command
 from workers.vllm_engine.versions import installed, require
 
 NGRAM, MEDUSA = get_method("vllm_ngram"), get_method("vllm_medusa")
@@ -91,7 +91,7 @@ def test_other_releases_are_refused_with_the_range(packages, llama, methods, ver
         require(methods, llama)
 
 
-def test_the_front_door_names_the_release_alone(packages: Path) -> None:
+def test_the_command_names_the_release_alone(packages: Path) -> None:
     install(packages, "vllm", "0.33.0")
     with pytest.raises(
         ValueError, match=r"0\.33\.0 is installed: pip install 'vllm>=0\.32,<0\.33'$"

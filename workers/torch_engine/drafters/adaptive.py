@@ -11,10 +11,10 @@ from workers.drafting.goodput import Floats, choose
 from workers.drafting.lookup.look_ups import Continuation, LookUps
 from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
 from workers.drafting.step_costs import Draft, StepCosts
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.learned import Used, learned_by
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path
@@ -38,7 +38,7 @@ class Adaptive:
 
     def __init__(
         self,
-        materials: Materials,
+        context: BuildContext,
         *,
         learned: str = "medusa,eagle3",
         least: float = 0.02,
@@ -51,18 +51,18 @@ class Adaptive:
                 "drafter 'adaptive': no drafter is left: name methods in learned, or keep look_ups "
                 "true"
             )
-        self._costs, self._guard = materials.costs, materials.guard
+        self._costs, self._guard = context.costs, context.guard
         self._costs.wanted = True
-        found = [learned_by(name, materials) for name in learned.split(",") if name]
+        found = [learned_by(name, context) for name in learned.split(",") if name]
         self.learned = {one.name: one for one in found if one is not None}
         if not self.learned and not look_ups:
-            raise BundleError(f"bundle {materials.bundle.name} has no part {learned!r} drafts with")
+            raise BundleError(f"bundle {context.bundle.name} has no part {learned!r} drafts with")
         everyone = self.learned.values()
         self.captures = frozenset[int]().union(*(one.drafter.captures for one in everyone))
         self._controller = Controller(
             [one.expectation for one in everyone],
             self._costs,
-            _look_ups(materials, least, past_bytes, datastore) if look_ups else None,
+            _look_ups(context, least, past_bytes, datastore) if look_ups else None,
             self._guard.failures,
         )
         self._used: dict[int, Used] = {}
@@ -257,11 +257,11 @@ def step_seconds(proposals: Sequence[Proposal], costs: StepCosts) -> Callable[[F
     return lambda rows: costs.step.of(rows + others, together, context * together // count)
 
 
-def _look_ups(materials: Materials, least: float, past_bytes: int, datastore: bool) -> LookUps:
-    past = materials.past if past_bytes else PastAnswers()
-    stored = materials.datastore if datastore else None
+def _look_ups(context: BuildContext, least: float, past_bytes: int, datastore: bool) -> LookUps:
+    past = context.past if past_bytes else PastAnswers()
+    stored = context.datastore if datastore else None
     try:
-        materials.past.want(past_bytes)
+        context.past.want(past_bytes)
         return LookUps(least=least, past=past, datastore=stored)
     except ValueError as error:
         raise ValueError(f"look-ups: {error}") from error
@@ -283,12 +283,12 @@ class Suffix(Adaptive):
 
     def __init__(
         self,
-        materials: Materials,
+        context: BuildContext,
         *,
         least: float = 0.1,
         past_bytes: int = PAST_BYTES,
         datastore: bool = True,
     ) -> None:
         super().__init__(
-            materials, learned="", least=least, past_bytes=past_bytes, datastore=datastore
+            context, learned="", least=least, past_bytes=past_bytes, datastore=datastore
         )

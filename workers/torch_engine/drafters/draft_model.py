@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 from workers.drafting.step_costs import CATCH_UP
-from workers.torch_engine.growth import frontier_span, grow, kept_slots
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.models.companion_rows import CompanionRows
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
+from workers.torch_engine.models.drafter_kv_rows import DrafterKvRows
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_model
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path
+from workers.torch_engine.tree_growth import frontier_span, grow, kept_slots
 
 
 @register("drafter", "draft_model")
@@ -28,22 +28,22 @@ class DraftModel:
     captures: frozenset[int] = frozenset()
     has_distribution = True
 
-    def __init__(self, materials: Materials, *, part: str = "draft") -> None:
-        self.model = load_model(materials.bundle.part(part), materials.dtype, materials.device)
-        if self.model.vocab != materials.vocab:
+    def __init__(self, context: BuildContext, *, part: str = "draft") -> None:
+        self.model = load_model(context.bundle.part(part), context.dtype, context.device)
+        if self.model.vocab != context.vocab:
             raise ValueError(
                 f"the bundle's part {part!r} has a vocabulary of {self.model.vocab}, "
-                f"the target {materials.vocab}: they must share a tokenizer"
+                f"the target {context.vocab}: they must share a tokenizer"
             )
         reach = self.model.max_positions
-        if reach is not None and reach < materials.capacity:
+        if reach is not None and reach < context.capacity:
             raise ValueError(
                 f"the bundle's part {part!r} computes {reach} positions, the context is "
-                f"{materials.capacity}: set engine.max_context to at most {reach}"
+                f"{context.capacity}: set engine.max_context to at most {reach}"
             )
-        self.pool = self.model.make_pool(materials.rows, materials.capacity)
-        self._chunk = materials.chunk
-        self._rows = CompanionRows(self.pool)
+        self.pool = self.model.make_pool(context.rows, context.capacity)
+        self._chunk = context.chunk
+        self._rows = DrafterKvRows(self.pool)
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Grow each tree by levels until its limit, its stop or an empty frontier."""

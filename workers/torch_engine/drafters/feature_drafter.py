@@ -9,21 +9,21 @@ from torch import Tensor
 
 from workers.bundle import BundleError
 from workers.drafting.step_costs import CATCH_UP
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.head_versions import HeadVersions
-from workers.torch_engine.growth import frontier_span, grow
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.models.companion_rows import CompanionRows
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
+from workers.torch_engine.models.drafter_kv_rows import DrafterKvRows
 from workers.torch_engine.models.heads.eagle import Eagle3Head, EagleHead, capture_layers
 from workers.torch_engine.models.heads.feature_head import FeatureHead
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.transfer import indices
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import Path
+from workers.torch_engine.tree_growth import frontier_span, grow
 
 
 @dataclass(slots=True)
@@ -70,12 +70,12 @@ class FeatureDrafter:
         self,
         kind: type[FeatureHead],
         part: str,
-        materials: Materials,
+        context: BuildContext,
         captures: tuple[int, ...] | None = None,
     ) -> None:
-        bundled = materials.bundle.part(part) if captures is None else None
-        self._rows = CompanionRows()
-        self._chunk = materials.chunk
+        bundled = context.bundle.part(part) if captures is None else None
+        self._rows = DrafterKvRows()
+        self._chunk = context.chunk
         self._states: dict[int, _State] = {}
         like: tuple[LlamaShape, tuple[int, ...]] | None = None
 
@@ -83,10 +83,10 @@ class FeatureDrafter:
             nonlocal like
             if (source := folder or bundled) is None:
                 return None
-            head = kind(source, materials.target)
+            head = kind(source, context.target)
             if like is None and captures in (None, head.captures):
                 like = head.shape, head.captures
-                self._rows.pool = head.make_pool(materials.rows, materials.capacity)
+                self._rows.pool = head.make_pool(context.rows, context.capacity)
             if (head.shape, head.captures) != like:
                 raise BundleError(
                     f"{folder}/config.json: this head has another shape, or reads other layers, "
@@ -241,15 +241,15 @@ class _Levels:
 class Eagle(FeatureDrafter):
     """Load the head. part: the bundle's part that holds it."""
 
-    def __init__(self, materials: Materials, *, part: str = "eagle") -> None:
-        super().__init__(EagleHead, part, materials)
+    def __init__(self, context: BuildContext, *, part: str = "eagle") -> None:
+        super().__init__(EagleHead, part, context)
 
 
 @register("drafter", "eagle3")
 class Eagle3(FeatureDrafter):
     """Load the head. part: the bundle's part that holds it."""
 
-    def __init__(self, materials: Materials, *, part: str = "eagle3") -> None:
-        growing = part in materials.bundle.growing
-        captures = capture_layers(materials.target.layer_count) if growing else None
-        super().__init__(Eagle3Head, part, materials, captures)
+    def __init__(self, context: BuildContext, *, part: str = "eagle3") -> None:
+        growing = part in context.bundle.growing
+        captures = capture_layers(context.target.layer_count) if growing else None
+        super().__init__(Eagle3Head, part, context, captures)

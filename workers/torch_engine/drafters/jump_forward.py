@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from workers.drafting.controller import GRAMMAR
-from workers.torch_engine.parts import Proposal
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.tree import ROOT
 
 MOST = 16

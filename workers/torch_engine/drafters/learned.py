@@ -7,10 +7,10 @@ from workers.batch_schedule import schedule_of
 from workers.drafting.expectation import Confidence, Expectation
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.head_versions import Versioned
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.interfaces import Drafter, Plan, Proposal, Remembering, Tree
 from workers.torch_engine.models.kv_pool import TREE_ROOM
-from workers.torch_engine.parts import Drafter, Plan, Proposal, Remembering, Tree
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path
 
@@ -141,15 +141,15 @@ class Used:
         return held, min(draft.drafted_levels, len(emitted))
 
 
-def learned_by(name: str, materials: Materials) -> Learned | None:
+def learned_by(name: str, context: BuildContext) -> Learned | None:
     """Return the learned drafter of a method; None where the bundle lacks its part."""
-    spec = method_of(name, materials.bundle)
-    if not decodable(spec, materials.bundle):
+    spec = method_of(name, context.bundle)
+    if not decodable(spec, context.bundle):
         return None
-    drafter: Drafter = materials.drafter(spec.drafter, spec.settings.get("drafter", {}))
+    drafter: Drafter = context.drafter(spec.drafter, spec.settings.get("drafter", {}))
     trees = dict[int, Tree]()
     for width in range(1, WIDEST + 1):
         k = WIDEST if spec.drafter in AT_ONCE else width
-        trees[width] = registry.build("tree", "eagle2", materials, {"nodes": NODES, "k": k})
+        trees[width] = registry.build("tree", "eagle2", context, {"nodes": NODES, "k": k})
     levels = schedule_of(spec).gamma(1) + DEEPER
     return Learned(Expectation(name, levels), drafter, trees)

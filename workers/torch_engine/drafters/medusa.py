@@ -6,17 +6,17 @@ from pathlib import Path as FilePath
 import torch
 from torch import Tensor
 
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.head_versions import HeadVersions
-from workers.torch_engine.growth import grow
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.medusa import MedusaHeads
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.llama import FINAL
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import Path
+from workers.torch_engine.tree_growth import grow
 
 
 @register("drafter", "medusa")
@@ -30,11 +30,11 @@ class Medusa:
     captures = frozenset({FINAL})
     has_distribution = True
 
-    def __init__(self, materials: Materials, *, part: str = "medusa") -> None:
-        bundled = materials.bundle.part(part)
+    def __init__(self, context: BuildContext, *, part: str = "medusa") -> None:
+        bundled = context.bundle.part(part)
 
         def load(folder: FilePath | None) -> MedusaHeads:
-            return MedusaHeads(folder or bundled, materials.target)
+            return MedusaHeads(folder or bundled, context.target)
 
         self.versions = HeadVersions(part, load(None), load)
         self._states: dict[int, Tensor] = {}

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from workers.drafting.lookup.look_ups import EACH, PER_STEP
 from workers.drafting.lookup.occurrences import Places, key_of
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import Path
@@ -64,7 +64,7 @@ class Ngram:
 
     def __init__(
         self,
-        _materials: Materials,
+        _context: BuildContext,
         *,
         max_n: int = 4,
         min_n: int = 2,

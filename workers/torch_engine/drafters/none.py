@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import Path
@@ -16,7 +16,7 @@ class NoDrafter:
     captures: frozenset[int] = frozenset()
     has_distribution = False
 
-    def __init__(self, _materials: Materials) -> None: ...
+    def __init__(self, _context: BuildContext) -> None: ...
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Leave the proposals empty."""

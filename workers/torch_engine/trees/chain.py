@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import draw, warp_each
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.noise import draw_at
-from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 
 
@@ -18,7 +18,7 @@ class Chain:
 
     samples = True
 
-    def __init__(self, _materials: Materials) -> None: ...
+    def __init__(self, _context: BuildContext) -> None: ...
 
     def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:
         """Add one node to each proposal, whose frontier is a single node."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from workers.torch_engine.growth import rows_of
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import TREE_ROOM
-from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT
+from workers.torch_engine.tree_growth import rows_of
 
 
 @register("tree", "eagle2")
@@ -22,13 +22,13 @@ class Eagle2:
 
     samples = False
 
-    def __init__(self, materials: Materials, *, nodes: int = 16, k: int = 4) -> None:
+    def __init__(self, context: BuildContext, *, nodes: int = 16, k: int = 4) -> None:
         if not 1 <= k <= nodes <= TREE_ROOM:
             raise ValueError(
                 f"tree 'eagle2': needs 1 <= k <= nodes <= {TREE_ROOM}, not k={k}, nodes={nodes}"
             )
-        if k > materials.vocab:
-            raise ValueError(f"tree 'eagle2': k={k} exceeds the vocabulary of {materials.vocab}")
+        if k > context.vocab:
+            raise ValueError(f"tree 'eagle2': k={k} exceeds the vocabulary of {context.vocab}")
         self._nodes, self._k = nodes, k
 
     def expand(self, proposals: Sequence[Proposal], logits: DraftLogits) -> None:

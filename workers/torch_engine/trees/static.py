@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import draw_distinct, uniforms, warp_each
-from workers.torch_engine.growth import rows_of
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import TREE_ROOM
-from workers.torch_engine.parts import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT
+from workers.torch_engine.tree_growth import rows_of
 
 RankPath = tuple[int, ...]
 """A node as the ranks of its ancestors and itself among their siblings; rank 0 is the best."""
@@ -99,7 +99,7 @@ class Static:
 
     def __init__(
         self,
-        materials: Materials,
+        context: BuildContext,
         *,
         widths: Sequence[int] = (),
         paths: str = "",
@@ -115,10 +115,10 @@ class Static:
             self._levels = shape_levels(nodes)
         except ValueError as error:
             raise ValueError(f"tree 'static': {error}") from error
-        if (widest := max(level.width for level in self._levels)) > materials.vocab:
+        if (widest := max(level.width for level in self._levels)) > context.vocab:
             raise ValueError(
                 f"tree 'static': rank {widest - 1} does not exist in a vocabulary of "
-                f"{materials.vocab}"
+                f"{context.vocab}"
             )
         self.samples = sample
 

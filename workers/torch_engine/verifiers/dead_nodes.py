@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
-from workers.torch_engine.parts import Proposal, TargetOutput, Verifier
+from workers.torch_engine.interfaces import Proposal, TargetOutput, Verifier
 from workers.torch_engine.tree import ROOT, Path
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import draw, warp
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import Path
 
@@ -56,7 +56,7 @@ class Fuzzy:
 
     def __init__(
         self,
-        _materials: Materials,
+        _context: BuildContext,
         *,
         divergence: str = "js",
         threshold: float = 0.4,

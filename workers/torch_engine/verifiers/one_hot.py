@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import uniforms
-from workers.torch_engine.materials import Materials
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.transfer import indices
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import Path
 from workers.torch_engine.verifiers.target_choice import Node, choose_or_sample, descend, draw_bonus
@@ -27,7 +27,7 @@ class OneHot:
     takes_trees = True
     takes_sampled = False
 
-    def __init__(self, _materials: Materials) -> None: ...
+    def __init__(self, _context: BuildContext) -> None: ...
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """Return one path per proposal. Raises ValueError for nodes sampled above temperature 0."""

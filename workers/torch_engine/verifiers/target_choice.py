@@ -1,5 +1,4 @@
-"""Common parts of verifiers: descent of draft trees, paths that the target chooses, and the last
-token's draw."""
+"""Paths of draft tokens that the target chooses: a verifier, and what all verifiers share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +8,12 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from workers.torch_engine.distribution import draw, warp_each
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.distribution import draw, uniforms, warp_each
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.transfer import indices
 from workers.torch_engine.noise import draw_at
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
 
 Told = TypeVar("Told")
@@ -167,3 +168,31 @@ def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> lis
     if weights is not p:
         weights = torch.where(weights.sum(-1, keepdim=True) <= 0.0, p, weights)
     return draw(weights, draws)
+
+
+@register("verifier", "target_choice")
+class TargetChoice:
+    """Let the target choose a token at every node, and accept the path that agrees.
+
+    The target takes the argmax at temperature 0 and draws from the warped p above it, so the
+    emitted tokens are its own: lossless.
+    """
+
+    needs_distribution = False
+    takes_trees = True
+    takes_sampled = True
+
+    def __init__(self, _context: BuildContext) -> None: ...
+
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
+        """Return one path per proposal."""
+        return choose_or_sample(proposals, output, _sample)
+
+
+def _sample(proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+    draws = {p.sequence.id: uniforms(len(p) + 1, p.sequence.rng) for p in proposals}
+
+    def choose(p: Tensor, nodes: Sequence[Node]) -> list[int]:
+        return draw(p, [draws[proposal.sequence.id][node + 1] for proposal, node in nodes])
+
+    return follow_choices(proposals, output, choose)

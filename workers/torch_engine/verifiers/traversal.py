@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import uniforms
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers.multi_step import families, ranks
@@ -32,7 +32,7 @@ class Traversal:
     takes_trees = True
     takes_sampled = True
 
-    def __init__(self, _materials: Materials) -> None: ...
+    def __init__(self, _context: BuildContext) -> None: ...
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """Return one path per proposal."""

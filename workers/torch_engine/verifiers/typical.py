@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.torch_engine.materials import Materials
-from workers.torch_engine.parts import Proposal, TargetOutput
+from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
@@ -27,7 +27,9 @@ class Typical:
     takes_trees = True
     takes_sampled = True
 
-    def __init__(self, _materials: Materials, *, epsilon: float = 0.09, delta: float = 0.3) -> None:
+    def __init__(
+        self, _context: BuildContext, *, epsilon: float = 0.09, delta: float = 0.3
+    ) -> None:
         if not (0.0 <= epsilon < 1.0 and delta >= 0.0):
             raise ValueError(
                 f"verifier 'typical': epsilon is from 0 up to 1 and delta not negative, not "

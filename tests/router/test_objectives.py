@@ -5,9 +5,9 @@ from test_policy import route
 
 from router import policy
 from router.load import Prospect
+from router.objectives import Slo
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
-from router.wishes import Slo
 from schemas import RouterConfig, RoutingTable
 
 BUSY = (report("draft", running=8, waiting=30, free_slots=0, outstanding_tokens=2000),)

@@ -3,7 +3,7 @@
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 
 
-class CompanionRows:
+class DrafterKvRows:
     """Map each row of the target's pool, in use or kept, to the drafter's row of the same text.
 
     A row that the drafter has not read has none. The drafter's pool has as many rows as the

@@ -34,7 +34,7 @@ def evaluate(
     Example: `specadapt evaluate --routing bundles/demo/routing --profile runs/other`
     """
     from ops.common.settings import load_config, names
-    from ops.tables.profile_store import profiled
+    from ops.routing_tables.profile_store import profiled
     from router.embed import Encoder
     from router.fit.evaluate import evaluate as judge
     from router.table import load_table

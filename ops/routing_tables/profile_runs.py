@@ -23,7 +23,7 @@ from ops.common.decoding import (
 )
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup, describe_machine, measured_under
-from ops.tables.profile_store import ProfileStore
+from ops.routing_tables.profile_store import ProfileStore
 from router.fit.profile import Profile
 from schemas import DecodeChunk, DecodeRequest, MeasuredUnder, SamplingParams
 from schemas.profile import ProfileMeta, ProfileRow, StepRow

@@ -1,4 +1,4 @@
-"""The materials that parts are built from."""
+"""What drafters, trees, stops and verifiers are built from."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.step_costs import StepCosts
 from workers.torch_engine import registry
 from workers.torch_engine.drafter_guard import DrafterGuard
+from workers.torch_engine.interfaces import Drafter
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.parts import Drafter
 
 
 @dataclass
-class Materials:
+class BuildContext:
     """The bundle, the device and the sizes of an engine, for building parts.
 
     rows: of the target's pool, for running and remembered sequences. capacity: most tokens of a

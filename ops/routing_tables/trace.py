@@ -14,7 +14,7 @@ from ops.common.output import emit, progress, table
 if TYPE_CHECKING:
     from ops.common.decoding import EncodedPrompt
     from ops.common.settings import Setup
-    from ops.tables.traced import TracedAnswer
+    from ops.routing_tables.traced import TracedAnswer
     from schemas.profile import ProfileMeta
 
 BATCH = 16
@@ -51,8 +51,8 @@ def trace(
     """
     from ops.common.prompts import select
     from ops.common.settings import load_config, resolve, with_baseline, with_dtype
-    from ops.tables.bounds import bounds, measure
-    from ops.tables.traced import read_traces
+    from ops.routing_tables.bounds import bounds, measure
+    from ops.routing_tables.traced import read_traces
     from router.fit.speedup import BASELINE
 
     setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
@@ -78,7 +78,7 @@ def trace(
 
 
 def _method(name: str, answers: "Sequence[TracedAnswer]") -> dict[str, Any]:
-    from ops.tables.traced import mat
+    from ops.routing_tables.traced import mat
 
     domains = sorted({answer.domain for answer in answers})
     return {
@@ -100,8 +100,8 @@ async def _run(
     setup: "Setup", meta: "ProfileMeta", items: "Sequence[EncodedPrompt]", out: Path
 ) -> None:
     """Trace the prompts that the folder lacks. Raises InputError if it has other settings."""
-    from ops.tables.traced import TracedAnswer, prepare
-    from ops.tables.tracer import Tracer
+    from ops.routing_tables.traced import TracedAnswer, prepare
+    from ops.routing_tables.tracer import Tracer
     from router.fit.speedup import BASELINE
     from workers.bundle import load_bundle
 

@@ -4,7 +4,7 @@ import random
 
 from ops.common.decoding import EncodedPrompt
 from ops.common.prompts import Prompt
-from ops.tables.profile_runs import _texts
+from ops.routing_tables.profile_runs import _texts
 
 LONG, SHORT = tuple(range(100, 140)), tuple(range(200, 210))
 ENCODED = [

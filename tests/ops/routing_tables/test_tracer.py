@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from decoding import SMALL, decode
 
-from ops.tables.traced import steps
-from ops.tables.tracer import Tracer
+from ops.routing_tables.traced import steps
+from ops.routing_tables.tracer import Tracer
 from schemas import EngineConfig, MethodSpec
 from workers.loader import load_engine
 from workers.methods import get_method

@@ -14,9 +14,9 @@ from workers.end_tokens import end_tokens
 from workers.stream import Stream
 from workers.torch_engine.drafters.adaptive import Suffix
 from workers.torch_engine.engine import load_models
+from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.parts import Proposal, TargetOutput
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.step import step
 from workers.torch_engine.target import Target

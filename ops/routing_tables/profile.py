@@ -34,7 +34,7 @@ def profile(
     """
     from ops.common.prompts import select
     from ops.common.settings import load_config, resolve, with_baseline, with_dtype, with_places
-    from ops.tables.profile_runs import ProfilePlan, run_profile
+    from ops.routing_tables.profile_runs import ProfilePlan, run_profile
     from router.fit.speedup import harmonic_mean
 
     asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))

@@ -13,14 +13,14 @@ from ops.operate.vllm_server import startable
 from workers.methods import get_method
 from workers.vllm_engine.drafting.portfolio import KEY, REQUESTS, Portfolio
 from workers.vllm_engine.environment import OPENMP
-from workers.vllm_engine.front_door import serve_command
+from workers.vllm_engine.serve_command import serve_command
 
 
 @pytest.fixture(autouse=True)
 def _any_release(monkeypatch):
     """Leave the installed vLLM out: test_vllm_versions.py tests it."""
     for name in ("require", "require_release"):
-        monkeypatch.setattr(f"workers.vllm_engine.front_door.{name}", lambda *_: None)
+        monkeypatch.setattr(f"workers.vllm_engine.serve_command.{name}", lambda *_: None)
 
 
 def flag(words, name: str) -> str:
@@ -129,7 +129,7 @@ def test_vllm_of_the_same_environment_is_started(monkeypatch, tmp_path):
 def test_a_cpu_without_bfloat16_computes_in_float32(
     monkeypatch, cpu_build, bfloat16, flags, dtypes
 ):
-    monkeypatch.setattr("workers.vllm_engine.front_door.cpu_build", lambda: cpu_build)
+    monkeypatch.setattr("workers.vllm_engine.serve_command.cpu_build", lambda: cpu_build)
     monkeypatch.setattr("workers.cpu_arithmetic.computes_bfloat16", lambda: bfloat16)
     words = serve_command(str(DEMO), ["ngram"], "adaptive", flags).arguments
     assert [words[i + 1] for i, word in enumerate(words) if word == "--dtype"] == dtypes

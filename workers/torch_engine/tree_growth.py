@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from workers.torch_engine.interfaces import Proposal, Tree
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.parts import Proposal, Tree
 from workers.torch_engine.tree import ROOT
 
 

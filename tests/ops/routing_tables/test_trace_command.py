@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ops.tables.bounds import StepSeconds, bounds, oracle_seconds
-from ops.tables.traced import TracedAnswer, read_traces, steps
+from ops.routing_tables.bounds import StepSeconds, bounds, oracle_seconds
+from ops.routing_tables.traced import TracedAnswer, read_traces, steps
 from router.fit.speedup import harmonic_mean
 
 METHODS = "naive,ngram,draft_verify"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.common.boundary import InputError
-from ops.tables.traced import TracedAnswer, steps
+from ops.routing_tables.traced import TracedAnswer, steps
 from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean, paired_bootstrap_ci
 
 if TYPE_CHECKING:

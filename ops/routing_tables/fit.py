@@ -60,8 +60,8 @@ def fit(
     """
     from ops.common.prompts import select
     from ops.common.settings import load_config, names
-    from ops.tables.local_router import sample_of
-    from ops.tables.profile_store import profiled
+    from ops.routing_tables.local_router import sample_of
+    from ops.routing_tables.profile_store import profiled
     from router import cluster
     from router.drift import Reference
     from router.embed import Encoder

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from ops.tables import profile_runs
-from ops.tables.profile_runs import BatchSteps
+from ops.routing_tables import profile_runs
+from ops.routing_tables.profile_runs import BatchSteps
 from schemas import DecodeChunk
 
 

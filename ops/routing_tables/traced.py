@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ops.common.boundary import InputError
-from ops.tables.profile_store import drop_unfinished_line, refuse_other_settings
+from ops.routing_tables.profile_store import drop_unfinished_line, refuse_other_settings
 from router.fit.speedup import BASELINE
 from schemas.base import Schema
 from schemas.json_files import records
