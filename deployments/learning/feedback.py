@@ -312,7 +312,7 @@ class Feedback:
                     self._refitting = asyncio.create_task(self._refit())
             if self._is_due(at_once):  # not if it was stored while this call waited
                 if self._storage.snapshot_due:
-                    await self._keep_for_later()
+                    await self._kept("time")
                 stored = await self._saved(self._adaptation)
                 self._written = time.monotonic()
                 self._wait = STORE_SECONDS if stored else RETRY_SECONDS
@@ -322,11 +322,13 @@ class Feedback:
         waits = bool(self._callers.unstored or self._storage.problem)
         return waits and (at_once or time.monotonic() - self._written >= self._wait)
 
-    async def _keep_for_later(self) -> None:
+    async def _kept(self, occasion: Occasion) -> bool:
         try:
-            await self._keep("time")
-        except StoreAwayError as error:
+            await self._keep(occasion)
+        except (SupersededError, StoreAwayError) as error:
             logger.error("no snapshot kept: %s", error)
+            return False
+        return True
 
     async def _saved(self, adaptation: Adaptation) -> bool:
         try:
@@ -350,8 +352,7 @@ class Feedback:
                 if made is None or self._storage.superseded:
                     return
                 following = await asyncio.to_thread(self._adaptation.adopting, made)
-                await self._keep("refit")
-                if await self._saved(following):
+                if await self._kept("refit") and await self._saved(following):
                     self._adaptation = following
                     self._metrics.refits.inc()
                     logger.info("prompts have drifted, fitted again: %s", made.fit.history[-1])

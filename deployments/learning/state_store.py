@@ -1,10 +1,10 @@
-"""The learned state and its last snapshots, in a folder given by an fsspec URI.
+"""The learned state, in a folder given by an fsspec URI.
 
-Each owner claims an epoch and writes only its own file, `state-<epoch>.json`; the highest epoch is
-active. An older owner (of a cluster being replaced, or a process thought dead) can therefore never
-overwrite a newer one's state, even on stores without locks. An owner that restarts claims another
-epoch, but not over an owner that first came after it: `owner-<name>` holds the epoch that an owner
-came with.
+Every write creates another file, `state-<number>.json`, which must not exist yet; the highest
+number is active. Two owners (one of a cluster that is being replaced, or a process thought dead)
+therefore never overwrite each other's state, even on stores without locks: the first one that
+finds the next number taken is superseded. Each file names the owners in the order in which they
+came, so that an older one that restarts does not take over.
 """
 
 import json
@@ -14,15 +14,17 @@ import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+from pydantic import field_validator
 
 from schemas import RoutingTable, Snapshot
+from schemas.base import Schema
 from schemas.json_files import parse_json
 
 logger = logging.getLogger(__name__)
@@ -32,10 +34,9 @@ Occasion = Literal["time", "refit", "rollback", "reset"]
 SNAPSHOT_SECONDS = 3600.0
 KEPT = 10
 
-_SNAPSHOT = re.compile(r"snapshot-(\d{8})\.json$")
-_STATE = re.compile(r"state-(\d{10})\.json$")
-_OWNER = re.compile(r"owner-(\w+)$")
-_STATES_KEPT = 3
+_NAME = re.compile(r"state-(\d{10})\.json$")
+_PASSING_KEPT = 2
+_CLAIMS_KEPT = 3
 _OWNERS_KEPT = 16
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """By the URI's protocol: which of our extras has its file system."""
@@ -87,16 +88,6 @@ def create_file(fs: Any, path: str, body: bytes) -> None:
                 file.write(body)
 
 
-def _paths(fs: Any, folder: str) -> list[str]:
-    """Return the files in a folder."""
-    fs.invalidate_cache(folder)
-    try:
-        paths: list[str] = fs.ls(folder, detail=False)
-    except FileNotFoundError:  # an object store has no empty folders
-        return []
-    return paths
-
-
 @contextmanager
 def _written_aside(fs: Any, path: str, body: bytes) -> Iterator[str]:
     """Yield a file next to `path` with this content, and remove it afterwards."""
@@ -116,195 +107,184 @@ class SupersededError(RuntimeError):
     """A newer owner has claimed the state; this one must stop learning."""
 
 
+class UnknownSnapshotError(LookupError):
+    """The snapshot does not exist; the message lists those that do."""
+
+
+class StoredState(Schema):
+    """A file of the store. epoch: number of the file with which its owner came."""
+
+    epoch: int
+    owners: tuple[str, ...]
+    snapshot: Snapshot | None = None
+    state: dict[str, Any] | None
+
+    @field_validator("state")
+    @classmethod
+    def _has_a_version(cls, state: dict[str, Any] | None) -> dict[str, Any] | None:
+        if state is not None and type(state.get("version", 0)) is not int:
+            raise ValueError("its version is no whole number")
+        return state
+
+
 class StateStore:
     """Read and write the state under `uri` as one owner; not safe for concurrent calls.
 
-    owner: its name (letters and digits), the same after a restart; by default a new one.
+    The last KEPT snapshots stay; one is due SNAPSHOT_SECONDS after this process's last. owner: its
+    name, the same after a restart; by default a new one.
     """
 
     def __init__(self, uri: str, owner: str | None = None) -> None:
         self._fs, self._folder = file_system(uri)
         self._owner = owner or uuid.uuid4().hex
+        self._owners: tuple[str, ...] = ()
+        self._files: dict[int, StoredState | None] = {}
+        self._last_snapshot = time.monotonic()
         self.epoch = 0
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Return whether it is time for another snapshot."""
+        return time.monotonic() - self._last_snapshot >= SNAPSHOT_SECONDS
 
     def claim(self) -> dict[str, Any] | None:
         """Become the owner and return the last readable state, None if there is none.
 
-        The previous owner is superseded from here on. Raises SupersededError if another owner
-        claims at the same time and comes later, or has come since this one first did.
+        The previous owner is superseded from here on. Raises SupersededError if another owner has
+        come since this one first did.
         """
         self._fs.makedirs(self._folder, exist_ok=True)
-        came = self._owners()
-        if self._owner in came and came[self._owner] < max(came.values()):
-            raise SupersededError("another owner has come since this one was first started")
         while True:
-            epochs = self._epochs()
-            self.epoch = (epochs[-1] if epochs else 0) + 1
+            files = self._read_all()
+            last = _newest(files)
+            came = last.owners if last else ()
+            if self._owner in came[:-1]:
+                raise SupersededError("another owner has come since this one was first started")
+            self.epoch = max(files, default=0) + 1
+            self._owners = (*(o for o in came if o != self._owner), self._owner)[-_OWNERS_KEPT:]
+            self._files = dict(files)
+            state = last.state if last else None
             try:
-                create_file(self._fs, self._path(self.epoch), _encoded(None))
-                break
+                self._create(self.epoch, state, None)
             except FileExistsError:
                 continue
-        if self._owner not in came:
-            replace_file(self._fs, f"{self._folder}/owner-{self._owner}", _encoded(self.epoch))
-        # Read only now: what the owner before saves from here on it is told to be lost.
-        state = self._newest_readable(epochs)
-        self.save(state)
-        self._tidy([self._path(old) for old in epochs[: -(_STATES_KEPT - 1)]])
-        oldest_first = sorted(came, key=lambda owner: came[owner])
-        self._tidy([f"{self._folder}/owner-{name}" for name in oldest_first[:-_OWNERS_KEPT]])
-        return state
+            return state
 
     def read(self) -> dict[str, Any] | None:
         """Return the last readable state of any owner, None if there is none."""
-        return self._newest_readable(self._epochs())
+        last = _newest(self._read_all())
+        return last.state if last else None
 
-    def save(self, state: dict[str, Any] | None) -> None:
-        """Replace this owner's state atomically. Raises SupersededError if it is no longer the
-        owner."""
-        if self._superseded():
-            raise SupersededError(f"a later owner has taken over from epoch {self.epoch}")
-        replace_file(self._fs, self._path(self.epoch), _encoded(state))
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the state. Raises SupersededError if this is no longer the owner."""
+        self._write(state, None)
 
-    def _superseded(self) -> bool:
-        """Return whether another owner has claimed the state since.
-
-        It claims the next epoch, so two looks at single files are enough, which object stores
-        charge far less for than for a list. Only if owners after it have tidied this one's file
-        away may the next one's be gone too.
-        """
-        self._fs.invalidate_cache(self._folder)
-        if self._fs.exists(self._path(self.epoch + 1)):
-            return True
-        there = self._fs.exists(self._path(self.epoch))
-        return not there and max(self._epochs(), default=0) > self.epoch
-
-    def _epochs(self) -> list[int]:
-        return sorted(int(m[1]) for m in map(_STATE.search, _paths(self._fs, self._folder)) if m)
-
-    def _owners(self) -> dict[str, int]:
-        """Return the epoch that each owner first came with."""
-        found = {}
-        for path in _paths(self._fs, self._folder):
-            if named := _OWNER.search(path):
-                with suppress(FileNotFoundError, ValueError):
-                    found[named[1]] = int(json.loads(self._fs.cat_file(path)))
-        return found
-
-    def _tidy(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileNotFoundError):
-                self._fs.rm_file(path)
-
-    def _newest_readable(self, epochs: list[int]) -> dict[str, Any] | None:
-        for epoch in reversed(epochs):
-            path = self._path(epoch)
-            try:
-                state = checked_state(read_strictly(self._fs.cat_file(path), path))
-            except FileNotFoundError:
-                continue  # another claim has tidied it away
-            except ValueError as error:
-                logger.error("state %s is unreadable (%s); trying the one before", path, error)
-                continue
-            if state is not None:
-                return state
-        return None
-
-    def _path(self, epoch: int) -> str:
-        return f"{self._folder}/state-{epoch:010d}.json"
-
-
-def read_strictly(raw: bytes, path: str) -> Any:
-    """Return a JSON value. Raises ValueError, for NaN and infinity too: one in a state would make
-    every prediction NaN, and with it every request fail."""
-    return parse_json(raw.decode(), path)
-
-
-def checked_state(value: Any) -> dict[str, Any] | None:
-    """Return a stored state, None for that of an owner who has learned nothing. Raises ValueError
-    for anything else: it could not be compared with others."""
-    if value is None or (isinstance(value, dict) and type(value.get("version", 0)) is int):
-        return value
-    raise ValueError("not a state: it is no object, or its version is no whole number")
-
-
-def _encoded(value: dict[str, Any] | int | None) -> bytes:
-    return json.dumps(value, allow_nan=False).encode()
-
-
-class UnknownSnapshotError(LookupError):
-    """The snapshot does not exist; the message lists those that do."""
-
-
-class History:
-    """Keep up to KEPT snapshots under `uri` and delete the oldest.
-
-    One is due SNAPSHOT_SECONDS after this process's last. Not safe for concurrent calls.
-    """
-
-    def __init__(self, uri: str) -> None:
-        self._fs, self._folder = file_system(f"{uri}/history")
-        self._last = time.monotonic()
-
-    @property
-    def due(self) -> bool:
-        """Return whether it is time for another snapshot."""
-        return time.monotonic() - self._last >= SNAPSHOT_SECONDS
-
-    def add(self, state: dict[str, Any], table: RoutingTable, occasion: Occasion) -> Snapshot:
-        """Keep a state; `table` is the table that it makes."""
-        self._last = time.monotonic()
-        self._fs.makedirs(self._folder, exist_ok=True)
-        numbers = self._numbers()
+    def keep(self, state: dict[str, Any], table: RoutingTable, occasion: Occasion) -> None:
+        """Save a state as a snapshot; `table` is the table that it makes. Raises SupersededError if
+        this is no longer the owner."""
         favourites = Counter(name for row in table.assignment for name in row)
-        snapshot = Snapshot(
-            number=(numbers[-1] if numbers else 0) + 1,
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
-            occasion=occasion,
-            fit_id=table.fit_id,
-            version=table.version,
-            clusters=len(table.assignment),
-            favourites=dict(favourites.most_common()),
+        self._last_snapshot = time.monotonic()
+        self._write(
+            state,
+            Snapshot(
+                number=1,
+                at=datetime.now(UTC).isoformat(timespec="seconds"),
+                occasion=occasion,
+                fit_id=table.fit_id,
+                version=table.version,
+                clusters=len(table.assignment),
+                favourites=dict(favourites.most_common()),
+            ),
         )
-        body = {"snapshot": snapshot.model_dump(), "state": state}
-        self._fs.pipe_file(self._path(snapshot.number), json.dumps(body, allow_nan=False).encode())
-        for old in [*numbers, snapshot.number][:-KEPT]:
-            with suppress(FileNotFoundError):
-                self._fs.rm_file(self._path(old))
-        return snapshot
 
-    def all(self) -> list[Snapshot]:
+    def snapshots(self) -> list[Snapshot]:
         """Return the readable snapshots, the newest first."""
-        found = []
-        for number in reversed(self._numbers()):
-            try:
-                found.append(Snapshot.model_validate(self._read(number)["snapshot"]))
-            except (ValueError, KeyError, FileNotFoundError) as error:
-                logger.error("snapshot %d is unreadable: %s", number, error)
-        return found
+        return [one.snapshot for one in self._kept() if one.snapshot]
 
-    def state(self, number: int) -> dict[str, Any]:
+    def snapshot(self, number: int) -> dict[str, Any]:
         """Return the state in a snapshot. Raises UnknownSnapshotError."""
-        try:
-            state: dict[str, Any] = self._read(number)["state"]
-        except (ValueError, KeyError, FileNotFoundError) as error:
-            there = ", ".join(map(str, self._numbers())) or "none"
-            raise UnknownSnapshotError(
-                f"there is no snapshot {number} (there are {there})"
-            ) from error
+        states = {one.snapshot.number: one.state for one in self._kept() if one.snapshot}
+        if not (state := states.get(number)):
+            there = ", ".join(map(str, sorted(states))) or "none"
+            raise UnknownSnapshotError(f"there is no snapshot {number} (there are {there})")
         return state
 
-    def _numbers(self) -> list[int]:
-        paths = _paths(self._fs, self._folder)
-        return sorted(int(match[1]) for match in map(_SNAPSHOT.search, paths) if match)
+    def _kept(self) -> list[StoredState]:
+        """Return the readable files with a snapshot, the newest first."""
+        there = reversed(self._read_all().values())
+        return [one for one in there if one and one.snapshot and one.state is not None][:KEPT]
 
-    def _read(self, number: int) -> dict[str, Any]:
-        """Raises ValueError and KeyError for what is no snapshot, FileNotFoundError."""
+    def _write(self, state: dict[str, Any], snapshot: Snapshot | None) -> None:
+        number = max(self._files) + 1
+        if self._cleared_away() and max(self._numbers(), default=0) >= number:
+            raise self._superseded()
+        while True:
+            try:
+                return self._create(number, state, snapshot)
+            except FileExistsError as error:
+                there = self._read(number)
+                if there is None or there.epoch != self.epoch:
+                    raise self._superseded() from error
+                # A write of this owner came through although its call failed.
+                self._files[number] = there
+                number += 1
+
+    def _superseded(self) -> SupersededError:
+        return SupersededError(f"a later owner has taken over from epoch {self.epoch}")
+
+    def _create(self, number: int, state: dict[str, Any] | None, snapshot: Snapshot | None) -> None:
+        """Create the file of this number and remove those that are no longer needed. Raises
+        FileExistsError."""
+        if snapshot is not None:
+            snapshot = snapshot.model_copy(update={"number": number})
+        made = StoredState(epoch=self.epoch, owners=self._owners, snapshot=snapshot, state=state)
+        body = json.dumps(made.model_dump(), allow_nan=False).encode()
+        create_file(self._fs, self._path(number), body)
+        # Only what says which files are needed is remembered.
+        self._files[number] = made.model_copy(update={"state": None})
+        numbers = sorted(self._files)
+        there = [(number, one) for number in numbers if (one := self._files[number]) is not None]
+        claims = [number for number, one in there if one.epoch == number]
+        kept = [number for number, one in there if one.snapshot is not None]
+        needed = {*claims[-_CLAIMS_KEPT:], *kept[-KEPT:], *numbers[-_PASSING_KEPT:]}
+        for old in self._files.keys() - needed:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(old))
+            del self._files[old]
+
+    def _cleared_away(self) -> bool:
+        """Return whether this owner's first file is gone, as after three later claims. A look at
+        one file costs far less than a list in an object store."""
+        self._fs.invalidate_cache(self._folder)
+        return not self._fs.exists(self._path(self.epoch))
+
+    def _numbers(self) -> list[int]:
+        self._fs.invalidate_cache(self._folder)
+        try:
+            paths: list[str] = self._fs.ls(self._folder, detail=False)
+        except FileNotFoundError:  # an object store has no empty folders
+            return []
+        return sorted(int(found[1]) for found in map(_NAME.search, paths) if found)
+
+    def _read_all(self) -> dict[int, StoredState | None]:
+        """Return the files by number, None where one is unreadable."""
+        return {number: self._read(number) for number in self._numbers()}
+
+    def _read(self, number: int) -> StoredState | None:
         path = self._path(number)
-        body = read_strictly(self._fs.cat_file(path), path)
-        if not isinstance(body, dict) or checked_state(body["state"]) is None:
-            raise ValueError("it holds no state")
-        return body
+        try:
+            # NaN and infinity are refused: one would make every prediction NaN.
+            return StoredState.model_validate(parse_json(self._fs.cat_file(path).decode(), path))
+        except FileNotFoundError:
+            return None  # another owner has removed it
+        except ValueError as error:
+            logger.error("%s is unreadable: %s", path, error)
+            return None
 
     def _path(self, number: int) -> str:
-        return f"{self._folder}/snapshot-{number:08d}.json"
+        return f"{self._folder}/state-{number:010d}.json"
+
+
+def _newest(files: Mapping[int, StoredState | None]) -> StoredState | None:
+    """Return the last readable file."""
+    return next((files[n] for n in sorted(files, reverse=True) if files[n] is not None), None)

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from deployments.learning.state_store import (
-    History,
     Occasion,
     StateStore,
     StoreAwayError,
@@ -30,9 +29,8 @@ CALL_SECONDS = 2.0
 """Less than the time an ingress waits for the feedback actor."""
 
 Result = TypeVar("Result")
-_Parts = tuple[StateStore, History]
-_Claimed = tuple[_Parts, dict[str, Any] | None, str | None]
-"""The parts of an open store, its state, and why its owner may not learn, if so."""
+_Claimed = tuple[StateStore, dict[str, Any] | None, str | None]
+"""An open store, its state, and why its owner may not learn, if so."""
 
 
 class Storage:
@@ -44,7 +42,7 @@ class Storage:
     def __init__(self, state_uri: str, fit_id: str, owner: str | None = None) -> None:
         self.uri = f"{state_uri}/{fit_id}"
         self._owner = owner
-        self._parts: _Parts | None = None
+        self._store: StateStore | None = None
         self._claiming: Future[_Claimed] | None = None
         self._call: Future[Any] | None = None
         self.superseded = False
@@ -55,17 +53,17 @@ class Storage:
 
     @property
     def opened(self) -> bool:
-        return self._parts is not None
+        return self._store is not None
 
     @property
     def epoch(self) -> int:
         """Return the owner's epoch; 0 before the store was opened."""
-        return 0 if self._parts is None else self._parts[0].epoch
+        return 0 if self._store is None else self._store.epoch
 
     @property
     def snapshot_due(self) -> bool:
         """Return whether it is time for another snapshot."""
-        return self._parts is not None and self._parts[1].due
+        return self._store is not None and self._store.snapshot_due
 
     def open(self) -> dict[str, Any] | None:
         """Become the owner and return the state to continue with, None if there is none.
@@ -76,7 +74,7 @@ class Storage:
         if self._claiming is None:
             self._claiming = in_thread(self._claim)
         try:
-            self._parts, state, superseded = self._result(self._claiming)
+            self._store, state, superseded = self._result(self._claiming)
         except StoreAwayError:
             if self._claiming.done() and self._claiming.exception() is not None:
                 self._claiming = None
@@ -90,47 +88,46 @@ class Storage:
 
         learned: ids of the observations in the state that were not stored before.
         """
-        store, _ = self._there()
+        store = self._there()
 
         def save() -> None:
             store.save(state)
             self.stored = learned  # even if the caller has stopped waiting
 
-        try:
-            self._within(save)
-        except SupersededError as error:
-            self._give_up(str(error))
-            raise
+        self._as_owner(save)
 
     def keep(self, state: dict[str, Any], table: RoutingTable, occasion: Occasion) -> None:
-        """Add a snapshot. Raises StoreAwayError."""
-        _, history = self._there()
-        self._within(partial(history.add, state, table, occasion))
+        """Add a snapshot. Raises SupersededError and StoreAwayError."""
+        self._as_owner(partial(self._there().keep, state, table, occasion))
 
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots, the newest first. Raises StoreAwayError."""
-        _, history = self._there()
-        return self._within(history.all)
+        return self._within(self._there().snapshots)
 
     def snapshot(self, number: int) -> dict[str, Any]:
         """Return what a snapshot holds. Raises UnknownSnapshotError and StoreAwayError."""
-        _, history = self._there()
-        return self._within(partial(history.state, number))
+        return self._within(partial(self._there().snapshot, number))
 
     def _claim(self) -> _Claimed:
         store = StateStore(self.uri, self._owner)
-        history = History(self.uri)
         superseded = None
         try:
             state = store.claim()
         except SupersededError as error:
             superseded, state = str(error), store.read()
-        return (store, history), _newest(state, history), superseded
+        return store, state, superseded
 
-    def _there(self) -> _Parts:
-        if self._parts is None:
+    def _there(self) -> StateStore:
+        if self._store is None:
             raise StoreAwayError(self.problem or f"{self.uri} is not open")
-        return self._parts
+        return self._store
+
+    def _as_owner(self, write: Callable[[], None]) -> None:
+        try:
+            self._within(write)
+        except SupersededError as error:
+            self._give_up(str(error))
+            raise
 
     def _give_up(self, why: str) -> None:
         self.superseded = True
@@ -212,16 +209,3 @@ def check_store(uri: str, seconds: float) -> None:
                     fs.rmdir(made)
 
     ended(in_thread(write), seconds, uri)
-
-
-def _newest(state: dict[str, Any] | None, history: History) -> dict[str, Any] | None:
-    """Return the newer of the stored state and the last snapshot.
-
-    If the last state's file is unreadable, the store has only a previous owner's, which may be
-    weeks old.
-    """
-    kept = history.all()[:1]
-    states = [{"seen": []} | history.state(snapshot.number) for snapshot in kept]
-    if state is not None:
-        states.insert(0, state)
-    return max(states, key=lambda one: int(one.get("version", 0)), default=None)

@@ -1,7 +1,6 @@
 """`specadapt routing`: a decision explained, and learned states of a service."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -177,7 +176,7 @@ def export(
     """
     from deployments.artifacts import served_table
     from deployments.configuration import resolved
-    from deployments.learning.state_store import History, StateStore
+    from deployments.learning.state_store import StateStore
     from ops.common.settings import served_config
     from router.adaptation import Adaptation
     from router.fit.promotion import promoted
@@ -186,19 +185,13 @@ def export(
     settings = resolved(served_config(config))
     table = served_table(settings)
     feedback = settings.feedback
-    uri = f"{feedback.state_uri}/{table.fit_id}"
-    if snapshot is None:
-        state = None
-        with suppress(FileNotFoundError):
-            state = StateStore(uri).read()
-        if state is None:
-            raise InputError(f"feedback.state_uri: no learned state in {uri}")
-    else:
-        kept = History(uri)
-        try:
-            state = {"seen": [], **kept.state(snapshot)}
-        except LookupError as error:
-            raise InputError(f"--snapshot: {error}") from error
+    store = StateStore(uri := f"{feedback.state_uri}/{table.fit_id}")
+    try:
+        state = store.read() if snapshot is None else store.snapshot(snapshot)
+    except LookupError as error:
+        raise InputError(f"--snapshot: {error}") from error
+    if state is None:
+        raise InputError(f"feedback.state_uri: no learned state in {uri}")
     learned = Adaptation.restore(table, state).table
     made = promoted(learned)
     save_table(made, out)

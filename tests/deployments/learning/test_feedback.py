@@ -124,7 +124,7 @@ class TestFeedback:
         after = await successor.exchange([], ("", -1))
         assert live_steps(after.table) == pytest.approx(live_steps(before.table))
         assert after.table.version >= before.table.version
-        assert after.epoch == before.epoch + 1
+        assert after.epoch > before.epoch
         repeated = await successor.exchange([observation("0")], ("", -1))
         assert live_steps(repeated.table) == pytest.approx(live_steps(before.table))
 

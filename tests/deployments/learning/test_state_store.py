@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import Bucket
 
-from deployments.learning.state_store import StateStore, SupersededError, replace_file
+from deployments.learning import state_store
+from deployments.learning.state_store import StateStore, SupersededError
 
 
 def store(folder):
@@ -28,19 +29,52 @@ def test_an_older_owner_that_starts_again_does_not_take_over(tmp_path):
     new.save({"by": "new, later"})
     restarted = StateStore(str(tmp_path), "new")
     assert restarted.claim() == {"by": "new, later"}
-    assert restarted.epoch == new.epoch + 1
+    assert restarted.epoch > new.epoch
     with pytest.raises(SupersededError):
         new.save({"by": "new, before it was started again"})
 
 
-def test_an_older_owner_that_did_not_look_still_harms_nothing(tmp_path):
+def test_an_older_owner_that_writes_without_looking_finds_its_number_taken(tmp_path, monkeypatch):
+    """The look and the write are not one operation: as if the claim came in between."""
     old, new = store(tmp_path), store(tmp_path)
     old.claim()
     new.claim()
+    monkeypatch.setattr(old, "_cleared_away", lambda: False)
+    with pytest.raises(SupersededError):
+        old.save({"by": "old"})
     new.save({"by": "new"})
-    # The check and the write are not one operation: write as if the claim came in between.
-    replace_file(old._fs, old._path(old.epoch), b'{"by": "old"}')
     assert store(tmp_path).claim() == {"by": "new"}
+
+
+def test_an_owner_whose_successors_have_cleared_away_its_files_is_superseded(tmp_path):
+    old = store(tmp_path)
+    old.claim()
+    for number in range(5):
+        newer = store(tmp_path)
+        newer.claim()
+        newer.save({"number": number})
+    with pytest.raises(SupersededError):
+        old.save({"by": "old"})
+    assert store(tmp_path).claim() == {"number": 4}
+
+
+def test_a_write_that_came_through_although_its_call_failed_is_the_owners_own(
+    tmp_path, monkeypatch
+):
+    owner = store(tmp_path)
+    owner.claim()
+    create = state_store.create_file
+
+    def failing(*given):
+        create(*given)
+        raise OSError("connection reset")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state_store, "create_file", failing)
+        with pytest.raises(OSError, match="reset"):
+            owner.save({"version": 1})
+    owner.save({"version": 2})
+    assert store(tmp_path).claim() == {"version": 2}
 
 
 def test_a_claim_without_a_save_keeps_the_state(tmp_path):
@@ -49,6 +83,15 @@ def test_a_claim_without_a_save_keeps_the_state(tmp_path):
     first.save({"version": 7})
     assert [store(tmp_path).claim() for _ in range(5)] == [{"version": 7}] * 5
     assert len(list(tmp_path.glob("state-*.json"))) == 3
+
+
+def test_of_many_saves_two_files_stay_and_the_claims(tmp_path):
+    for _ in range(2):
+        owner = store(tmp_path)
+        owner.claim()
+        for number in range(9):
+            owner.save({"version": number})
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,17 @@ def test_states_of_a_running_service(specadapt, listening):
     url = ("--url", listening)
     assert specadapt.json("routing", "history", *url) == {"snapshots": []}
     for expected in (1, 2):
-        assert len(specadapt.json("routing", "reset", *url)["snapshots"]) == expected
-    [gone_back_to] = specadapt.json("routing", "rollback", 1, *url)["snapshots"]
-    assert gone_back_to["number"] == 1
+        kept = specadapt.json("routing", "reset", *url)["snapshots"]
+        assert len(kept) == expected
+    first = kept[-1]["number"]
+    [gone_back_to] = specadapt.json("routing", "rollback", first, *url)["snapshots"]
+    assert gone_back_to["number"] == first
     kept = specadapt.json("routing", "history", *url)["snapshots"]
     assert [s["occasion"] for s in kept] == ["rollback", "reset", "reset"]
     assert "naive" in specadapt("routing", "history", *url).stdout
-    refused = specadapt.refusal("routing", "rollback", 9, *url)
-    assert "there is no snapshot 9 (there are 1, 2, 3)" in refused
+    numbers = ", ".join(str(snapshot["number"]) for snapshot in reversed(kept))
+    refused = specadapt.refusal("routing", "rollback", 99, *url)
+    assert f"there is no snapshot 99 (there are {numbers})" in refused
 
 
 def test_a_service_that_is_not_there(specadapt):
@@ -82,7 +85,7 @@ def test_what_was_learned_becomes_a_table(specadapt, learned, tmp_path):
     assert table.acceptance_tokens[0, ngram, 0] / table.acceptance_steps[0, ngram, 0] > 5
     assert table.assignment[0][0] == "ngram"
 
-    before = ["--snapshot", 1, "--out", tmp_path / "old"]
+    before = ["--snapshot", 2, "--out", tmp_path / "old"]
     specadapt.json("routing", "export", "--config", learned, *before)
     table = load_table(tmp_path / "old")
     assert table.acceptance_tokens[0, ngram, 0] / table.acceptance_steps[0, ngram, 0] < 2
