@@ -4,14 +4,12 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from page_service import LIST
+from page_service import LIST, METHODS
 
 if TYPE_CHECKING:
     from chat_page import Browser, ChatPage
 
 pytestmark = pytest.mark.browser
-
-METHODS = ["naive", "draft_verify", "ngram"]
 
 
 def compared(page: "ChatPage") -> None:
