@@ -6,13 +6,11 @@ it what is missing, each time Ray starts HAProxy, and then becomes HAProxy. It n
 standard library and the package with the binary, since HAProxy starts with every new ingress.
 """
 
-import ctypes
 import importlib.util
 import json
 import os
 import re
 import shlex
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -24,7 +22,6 @@ _BINARY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 # What fits into HAProxy's buffer reaches an ingress, which says precisely what is too large.
 _BUFFER_BYTES = 2 * MAX_HEADER_BYTES
 _HEADER_SECONDS = 10
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _METHOD, _NO_INGRESS = (
     json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
     for message, kind, code in (
@@ -127,8 +124,6 @@ def main() -> None:
         f"Content-Length: {len(_NO_INGRESS)}\r\n\r\n{_NO_INGRESS}",
         newline="",
     )
-    # HAProxy would outlive Ray's process that has died, and keep the port from the next one.
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     os.environ.pop(_BINARY, None)  # the package would find this file
     binary = get_haproxy_binary()
     os.execv(binary, [binary, *sys.argv[1:]])
