@@ -3,8 +3,6 @@
 import asyncio
 from typing import Annotated
 
-import typer
-
 from ops.common import flags
 from ops.common.output import emit, progress
 
@@ -17,17 +15,15 @@ def bench_decode(
     ids: flags.Ids = None,
     limit: flags.Limit = 80,
     repeats: Annotated[
-        int,
-        typer.Option("--repeats", min=1, help="number of repeats; figures are medians over them"),
+        int, flags.option("--repeats", "number of repeats; figures are medians over them", min=1)
     ] = 3,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     seeded: Annotated[
         bool,
-        typer.Option(
+        flags.option(
             "--seeded",
-            help="send a seed with every request, so that all lossless methods give the same "
-            "answer",
+            "send a seed with every request, so that all lossless methods give the same answer",
         ),
     ] = False,
     dtype: flags.DtypeFlag = None,
@@ -35,34 +31,34 @@ def bench_decode(
     threads: flags.Threads = None,
     peers: Annotated[
         str | None,
-        typer.Option(
+        flags.option(
             "--peers",
-            metavar="A,B",
-            help="other decoders of the target to compare with: hf (the reference at temperature "
+            "other decoders of the target to compare with: hf (the reference at temperature "
             "0), hf-assisted, hf-prompt-lookup, hf-static, llamacpp, llamacpp-lookup, or none  "
             "[default: Hugging Face's but hf-static]",
+            "A,B",
         ),
     ] = None,
     lockstep: Annotated[
         bool,
-        typer.Option(
+        flags.option(
             "--lockstep",
-            help="let methods of the torch engine take turns step by step, for machines whose "
+            "let methods of the torch engine take turns step by step, for machines whose "
             "speed changes; excludes peers",
         ),
     ] = False,
     predict: Annotated[
         bool,
-        typer.Option(
+        flags.option(
             "--predict",
-            help="send each prompt's `response` as its predicted output, which look-ups copy",
+            "send each prompt's `response` as its predicted output, which look-ups copy",
         ),
     ] = False,
     quality: Annotated[
         bool,
-        typer.Option(
+        flags.option(
             "--quality",
-            help="also measure the distance of the answers from the target's distribution, and "
+            "also measure the distance of the answers from the target's distribution, and "
             "the perplexity of the prompts' responses in each precision",
         ),
     ] = False,
