@@ -47,13 +47,6 @@ def bench_decode(
             "speed changes; excludes peers",
         ),
     ] = False,
-    predict: Annotated[
-        bool,
-        flags.option(
-            "--predict",
-            "send each prompt's `response` as its predicted output, which look-ups copy",
-        ),
-    ] = False,
     quality: Annotated[
         bool,
         flags.option(
@@ -74,29 +67,28 @@ def bench_decode(
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
     from ops.bench.decode.runs import Plan, figures_of, measure, tables_of
+    from ops.common import settings
     from ops.common.boundary import InputError
     from ops.common.prompts import select
-    from ops.common.settings import (
-        load_config,
-        names,
-        resolve,
-        with_baseline,
-        with_dtype,
-        with_room,
-    )
 
-    asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
-    setup = with_room(with_baseline(asked), concurrency)
+    configured = settings.load_config(config)
+    asked = settings.with_dtype(settings.resolve(configured, bundle, methods, dtype, threads))
+    setup = settings.with_room(settings.with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     if lockstep and peers not in (None, "none"):
         raise InputError("--lockstep: peers do not decode step by step; leave out --peers")
     peers = "none" if lockstep else peers
-    modes = None if peers is None else () if peers == "none" else tuple(names(peers, "--peers"))
+    modes = (
+        None
+        if peers is None
+        else ()
+        if peers == "none"
+        else tuple(settings.names(peers, "--peers"))
+    )
     plan = Plan(
         *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
         seeded=seeded,
         lockstep=lockstep,
-        predict=predict,
         quality=quality,
     )
     with progress() as bar:
