@@ -137,7 +137,10 @@ class Speeds:
 
 
 def true_speeds(world: World, base: Base, number: int) -> Speeds:
-    """Return what is so at the request with a number. Later events replace earlier factors."""
+    """Return what is so at the request with a number. Later events replace earlier factors.
+
+    Raises InputError if it is impossible.
+    """
     preferred = Speeds(base, world.clients).best()
     events = sorted(world.events, key=lambda event: event.at)
     factors: dict[str, list[Truth]] = {}
@@ -147,7 +150,10 @@ def true_speeds(world: World, base: Base, number: int) -> Speeds:
             name = preferred if one.method == PREFERRED else one.method
             latest.setdefault(name, []).append(one)
         factors |= latest
-    return Speeds(base, world.clients, [one for every in factors.values() for one in every])
+    speeds = Speeds(base, world.clients, [one for every in factors.values() for one in every])
+    if all(speed.fails == 1.0 for speed in speeds.methods.values()):
+        raise InputError("truth: no method ever answers; leave one that does")
+    return speeds
 
 
 def on_line(line: Line, at: float) -> float:

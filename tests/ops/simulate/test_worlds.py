@@ -106,6 +106,7 @@ def test_a_method_that_fails_is_not_the_best(base, speeds, wrong):
         ({"arrivals": {"concurrency": 2, "rate": 1.0}}, "either concurrency or rate"),
         ({"truth": [{"method": "all", "hangs": True}]}, "set clients.leave_after_seconds"),
         ({"truth": [{"method": "all", "best_by": 2.0}]}, "best_by: all methods cannot be"),
+        ({"truth": [{"method": "all", "fails": 1.0}]}, "truth: no method ever answers"),
         ({"base": "elsewhere.yaml"}, "elsewhere.yaml: No such file"),
     ],
 )
