@@ -10,7 +10,6 @@ from ops.simulate.speeds import Speeds, true_speeds
 from ops.simulate.world import BASE_FILE, Base, Clients, World, read_world
 
 WORLDS = Path(__file__).parents[3].parent / "shared" / "cases" / "worlds"
-needs_worlds = pytest.mark.skipif(not WORLDS.is_dir(), reason="needs ../shared")
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +26,11 @@ def under(base: Base, *factors: dict) -> Speeds:
     return true_speeds(World.model_validate({"truth": factors}), base, 0)
 
 
-@needs_worlds
-def test_the_base_is_the_frozen_one():
+@pytest.mark.skipif(not WORLDS.is_dir(), reason="needs ../shared")
+def test_the_base_is_the_frozen_one_and_the_shared_worlds_can_be_read(base):
     assert BASE_FILE.read_text() == (WORLDS / "base.yaml").read_text()
+    for file in set(WORLDS.glob("*.yaml")) - {WORLDS / "base.yaml"}:
+        assert read_world(file)[1] == base
 
 
 def test_a_factor_changes_what_it_names_and_nothing_else(base, speeds):
@@ -107,6 +108,13 @@ def test_a_method_that_fails_is_not_the_best(base, speeds, wrong):
         ({"truth": [{"method": "all", "hangs": True}]}, "set clients.leave_after_seconds"),
         ({"truth": [{"method": "all", "best_by": 2.0}]}, "best_by: all methods cannot be"),
         ({"truth": [{"method": "all", "fails": 1.0}]}, "truth: no method ever answers"),
+        (
+            {
+                "truth": [{"method": "eagle3", "best_by": 2.0}],
+                "clients": {"prompt_tokens": 1500, "max_tokens": 16},
+            },
+            "eagle3 cannot be 2 times better",
+        ),
         ({"base": "elsewhere.yaml"}, "elsewhere.yaml: No such file"),
     ],
 )
@@ -116,19 +124,8 @@ def test_a_wrong_world_is_refused_in_one_line(specadapt, tmp_path, fields, said)
     assert said in specadapt.refusal("simulate", "--world", file)
 
 
-def test_a_missing_world_and_one_that_cannot_be_are_refused(specadapt, tmp_path):
+def test_a_missing_world_is_refused(specadapt, tmp_path):
     assert "no.yaml: No such file" in specadapt.refusal("simulate", "--world", tmp_path / "no.yaml")
-    file = tmp_path / "world.yaml"
-    file.write_text(
-        "truth: [{method: eagle3, best_by: 2.0}]\nclients: {prompt_tokens: 1500, max_tokens: 16}\n"
-    )
-    assert "eagle3 cannot be 2 times better" in specadapt.refusal("simulate", "--world", file)
-
-
-@needs_worlds
-def test_the_shared_worlds_can_be_read(base):
-    for file in set(WORLDS.glob("*.yaml")) - {WORLDS / "base.yaml"}:
-        assert read_world(file)[1] == base
 
 
 def test_an_empty_file_is_the_world_in_which_the_table_is_right(tmp_path):
