@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ops.common import flags
 from ops.common.boundary import InputError
 from ops.common.output import cell, emit, table
@@ -76,25 +74,21 @@ class Results:
 
 
 def report(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="folder for report.md and the figures")
-    ],
+    out: Annotated[Path, flags.option("--out", "folder for report.md and the figures", "DIR")],
     profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="DIR", help="folder of `specadapt profile`")
+        Path | None, flags.option("--profile", "folder of `specadapt profile`", "DIR")
     ] = None,
     speedups: Annotated[
         Path | None,
-        typer.Option(
-            "--speedups",
-            metavar="CSV",
-            help="CSV file with a column `cluster` and one column per method",
+        flags.option(
+            "--speedups", "CSV file with a column `cluster` and one column per method", "CSV"
         ),
     ] = None,
     from_paper: Annotated[
-        bool, typer.Option("--from-paper", help="use the paper's published numbers")
+        bool, flags.option("--from-paper", "use the paper's published numbers")
     ] = False,
     config: flags.Config = None,
-    clusters: Annotated[int, typer.Option("--clusters", min=2, help="number of clusters")] = 10,
+    clusters: Annotated[int, flags.option("--clusters", "number of clusters", min=2)] = 10,
     temperature: flags.Temperature = 0.0,
     seed: flags.Seed = 0,
     json: flags.Json = None,

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ops.common import flags
 from ops.common.output import cell, emit, progress, table
 
@@ -20,81 +18,82 @@ ROUTED = "routed"
 
 def bench_serve(
     base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", help="address of a running service  [default: start one]"),
+        str | None, flags.option("--base-url", "address of a running service  [default: start one]")
     ] = None,
     config: flags.Config = None,
     arms: Annotated[
         str,
-        typer.Option(
+        flags.option(
             "--arms",
-            metavar="A,B",
-            help="what is measured in turns on the same prompts: `routed`, methods of the service, "
+            "what is measured in turns on the same prompts: `routed`, methods of the service, "
             "and addresses of other OpenAI-compatible servers",
+            "A,B",
         ),
     ] = ROUTED,
+    other_key: Annotated[
+        str | None,
+        flags.option(
+            "--other-key",
+            "environment variable with the key for addresses in --arms  [default: no key is sent]",
+            "NAME",
+        ),
+    ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            "--baseline",
-            metavar="ARM",
-            help="arm that ratios are over  [default: the fastest one but `routed`]",
+        flags.option(
+            "--baseline", "arm that ratios are over  [default: the fastest one but `routed`]", "ARM"
         ),
     ] = None,
     dataset_path: Annotated[
         Path | None,
-        typer.Option(
-            "--dataset-path", metavar="FILE", help="prompts as JSON Lines  [default: shipped ones]"
-        ),
+        flags.option("--dataset-path", "prompts as JSON Lines  [default: shipped ones]", "FILE"),
     ] = None,
     num_prompts: Annotated[
-        int, typer.Option("--num-prompts", min=1, help="prompts per arm, equal per domain")
+        int, flags.option("--num-prompts", "prompts per arm, equal per domain", min=1)
     ] = 100,
     request_rate: Annotated[
         float | None,
-        typer.Option(
+        flags.option(
             "--request-rate",
-            min=1e-3,
-            metavar="R",
-            help="requests per second, as a Poisson process  [default: the next request follows "
+            "requests per second, as a Poisson process  [default: the next request follows "
             "an answer]",
+            "R",
+            min=1e-3,
         ),
     ] = None,
     max_concurrency: Annotated[
         int | None,
-        typer.Option(
+        flags.option(
             "--max-concurrency",
+            "most requests in flight  [default: 1; unbounded with --request-rate]",
             min=1,
             max=4096,
-            help="most requests in flight  [default: 1; unbounded with --request-rate]",
         ),
     ] = None,
     turns: Annotated[
         int,
-        typer.Option("--turns", min=1, help="times that each prompt is asked, in one conversation"),
+        flags.option("--turns", "times that each prompt is asked, in one conversation", min=1),
     ] = 1,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     goodput: Annotated[
         str | None,
-        typer.Option(
+        flags.option(
             "--goodput",
-            metavar="KEY:MS,...",
-            help="objectives in milliseconds that a good answer meets: ttft, tpot, e2el",
+            "objectives in milliseconds that a good answer meets: ttft, tpot, e2el",
+            "KEY:MS,...",
         ),
     ] = None,
     seed: flags.Seed = 0,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", metavar="FILE", help="write the figures as JSON; - for standard output"
-        ),
+        flags.option("--output", "write the figures as JSON; - for standard output", "FILE"),
     ] = None,
 ) -> None:
     """Measure a service under load: latency, throughput, goodput, and speed compared with others.
 
     With several arms, all answer the same prompts in turns, and each arm's speed over the
-    baseline's has a 95% interval. OPENAI_API_KEY is sent as the key.
+    baseline's has a 95% interval. OPENAI_API_KEY is the service's key; other servers do not get it.
 
     Example: `specadapt bench serve --arms routed,naive,eagle3 --num-prompts 40 --output out.json`
     """
@@ -116,7 +115,7 @@ def bench_serve(
         requests_of(chosen, num_prompts), turns, parameters, request_rate, max_concurrency, seed
     )
     with running_service(base_url, config) as url:
-        found = asyncio.run(arms_at(url, asked))
+        found = asyncio.run(arms_at(url, asked, other_key))
         with progress() as bar:
             task = bar.add_task("prompts", total=len(found) * num_prompts)
             served = asyncio.run(measure(found, plan, lambda: bar.advance(task)))

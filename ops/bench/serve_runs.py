@@ -41,7 +41,8 @@ class Arm:
     """What answers the prompts.
 
     method: the method that it is pinned to. ours: whether the server is this project's service,
-    where `cache_salt` keeps an arm from the past answers and cached prefixes of others.
+    where `cache_salt` keeps an arm from the past answers and cached prefixes of others. key: the
+    server's API key.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Arm:
     model: str
     method: str | None
     ours: bool
+    key: str | None = field(default=None, repr=False)
 
     @property
     def polls(self) -> bool:
@@ -154,16 +156,21 @@ def poisson(count: int, seed: int | tuple[int, ...]) -> NDArray[np.float64]:
     return arrivals
 
 
-async def arms_at(url: str, names: Sequence[str]) -> list[Arm]:
+async def arms_at(url: str, names: Sequence[str], other_key: str | None = None) -> list[Arm]:
     """Find the arms: the service at `url`, its methods, and other servers by their addresses.
 
-    Raises InputError if a server does not answer or a method is not served.
+    other_key: environment variable with the other servers' key. OPENAI_API_KEY goes to `url` alone,
+    because a server that it is not meant for could use it. Raises InputError if a server does not
+    answer, a method is not served or the variable is not set.
     """
+    if other_key is not None and other_key not in os.environ:
+        raise InputError(f"--other-key: the environment has no variable {other_key}")
     found = []
     for name in names:
         other = name.startswith(("http://", "https://"))
-        address = name if other else url
-        async with _client(address) as client:
+        address, variable = (name, other_key) if other else (url, "OPENAI_API_KEY")
+        key = os.environ.get(variable) if variable else None
+        async with _client(address, key) as client:
             model, *more = await model_names(client)
         pinned = f"{model}:{name}"
         routed = other or name == "routed"
@@ -174,7 +181,7 @@ async def arms_at(url: str, names: Sequence[str]) -> list[Arm]:
             )
         ours = not other and any(one.startswith(f"{model}:") for one in more)
         found.append(
-            Arm(name, address, model if routed else pinned, None if routed else name, ours)
+            Arm(name, address, model if routed else pinned, None if routed else name, ours, key)
         )
     return found
 
@@ -189,7 +196,7 @@ async def measure(
     served = {arm: Served() for arm in arms}
     order, run = random.Random(plan.seed), uuid.uuid4().hex
     async with AsyncExitStack() as stack:
-        clients = {arm: await stack.enter_async_context(_client(arm.url)) for arm in arms}
+        clients = {arm: await stack.enter_async_context(_client(arm.url, arm.key)) for arm in arms}
         for arm in arms:
             await _warm_up(clients[arm], arm, plan)
         rest = POLLING_SECONDS if len(arms) > 1 and any(arm.polls for arm in arms) else 0.0
@@ -209,9 +216,8 @@ async def measure(
     return served
 
 
-def _client(url: str) -> httpx.AsyncClient:
+def _client(url: str, key: str | None) -> httpx.AsyncClient:
     """Return a client that opens as many connections as there are requests."""
-    key = os.environ.get("OPENAI_API_KEY")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     return async_client(url, timeout=PATIENCE_SECONDS, limits=limits, headers=headers)

@@ -12,7 +12,7 @@ from ops.common.prompts import Prompt
 from ops.common.settings import Setup
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, MethodSpec, SamplingParams
 from workers.bundle import Bundle
-from workers.chat_template import encode_chat, encode_text
+from workers.chat_template import encode_chat
 from workers.engine import Engine
 from workers.loader import load_engine
 
@@ -106,21 +106,12 @@ async def decode(
     method: str,
     prompt_token_ids: Sequence[int],
     sampling: SamplingParams,
-    scope: str = "",
 ) -> Answer:
-    """Decode one prompt to its end, as `answer_to` does.
-
-    scope: drafters look up past answers of the same scope only.
-    """
+    """Decode one prompt to its end, as `answer_to` does."""
+    about = {"request_id": request_id, "method": method, "sampling": sampling}
+    tokens = tuple(prompt_token_ids)
     return await answer_to(
-        engine,
-        DecodeRequest(
-            request_id=request_id,
-            method=method,
-            prompt_token_ids=tuple(prompt_token_ids),
-            sampling=sampling,
-            scope=scope,
-        ),
+        engine, DecodeRequest.model_validate({**about, "prompt_token_ids": tokens})
     )
 
 
@@ -157,31 +148,24 @@ async def answer_to(
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt with its token ids in the family's chat layout, and those of its predicted answer,
-    if it is sent with one."""
+    """A prompt with its token ids in the family's chat layout."""
 
     prompt: Prompt
     token_ids: tuple[int, ...]
-    predicted: tuple[int, ...] = ()
 
 
 def encode(
-    bundle: Bundle, prompts: Sequence[Prompt], longest: int, *, predict: bool = False
+    bundle: Bundle, prompts: Sequence[Prompt], longest: int
 ) -> tuple[list[EncodedPrompt], int]:
     """Tokenize prompts in the family's chat layout and leave out those that are too long.
 
-    longest: tokens of a prompt. predict: whether the prompts' responses are predictions of their
-    answers. Returns the encoded prompts and the number left out. Raises
+    longest: tokens of a prompt. Returns the encoded prompts and the number left out. Raises
     InputError if none is left.
     """
     quiet_transformers()
     tokenizer = bundle.tokenizer()
     encoded = [
-        EncodedPrompt(
-            p,
-            tuple(encode_chat(tokenizer, p.messages, add_generation_prompt=True)),
-            tuple(encode_text(tokenizer, p.response)) if predict and p.response else (),
-        )
+        EncodedPrompt(p, tuple(encode_chat(tokenizer, p.messages, add_generation_prompt=True)))
         for p in prompts
     ]
     kept = [e for e in encoded if len(e.token_ids) <= longest]

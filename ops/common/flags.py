@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,97 +31,69 @@ class Predictor(StrEnum):
     regression = "regression"
 
 
+def option(flag: str, help_text: str, metavar: str | None = None, **limits: Any) -> Any:
+    """Return an option; limits: `min` and `max`."""
+    return typer.Option(flag, metavar=metavar, help=help_text, **limits)
+
+
 Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="configuration file in YAML, as for `specadapt serve`"
-    ),
+    Path | None, option("--config", "configuration file in YAML, as for `specadapt serve`", "FILE")
 ]
 Bundle = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--bundle",
-        metavar="DIR",
-        help="folder of the model family  [default: the configuration's, bundles/smollm2]",
+        "folder of the model family  [default: the configuration's, bundles/smollm2]",
+        "DIR",
     ),
 ]
 Methods = Annotated[
     str | None,
-    typer.Option(
-        "--methods", metavar="A,B", help="methods to use  [default: the configured portfolio]"
-    ),
+    option("--methods", "methods to use  [default: the configured portfolio]", "A,B"),
 ]
 Prompts = Annotated[
     list[Path] | None,
-    typer.Option(
+    option(
         "--prompts",
-        metavar="FILE",
-        help="prompts as JSON Lines, - for standard input; repeatable  [default: shipped prompts]",
+        "prompts as JSON Lines, - for standard input; repeatable  [default: shipped prompts]",
+        "FILE",
     ),
 ]
 Ids = Annotated[
     Path | None,
-    typer.Option(
-        "--ids", metavar="FILE", help="file of prompt ids, one per line; use only these prompts"
-    ),
+    option("--ids", "file of prompt ids, one per line; use only these prompts", "FILE"),
 ]
 ProfileIds = Annotated[
     Path | None,
-    typer.Option(
-        "--profile-ids",
-        metavar="FILE",
-        help="file of prompt ids; use only these prompts of the profile",
-    ),
+    option("--profile-ids", "file of prompt ids; use only these prompts of the profile", "FILE"),
 ]
 Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit", min=1, metavar="N", help="number of prompts, equal per domain  [default: all]"
-    ),
+    int | None, option("--limit", "number of prompts, equal per domain  [default: all]", "N", min=1)
 ]
-MaxTokens = Annotated[
-    int, typer.Option("--max-tokens", min=1, max=2**20, help="maximum output tokens")
-]
+MaxTokens = Annotated[int, option("--max-tokens", "maximum output tokens", min=1, max=2**20)]
 Temperature = Annotated[
-    float,
-    typer.Option(
-        "--temperature", min=0.0, max=2.0, help="sampling temperature; 0 decodes greedily"
-    ),
+    float, option("--temperature", "sampling temperature; 0 decodes greedily", min=0.0, max=2.0)
 ]
 DtypeFlag = Annotated[
-    Dtype | None,
-    typer.Option("--dtype", help="precision of the models  [default: the configuration's, auto]"),
+    Dtype | None, option("--dtype", "precision of the models  [default: the configuration's, auto]")
 ]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", min=1, max=4096, help="number of requests in flight")
+    int, option("--concurrency", "number of requests in flight", min=1, max=4096)
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        "--threads",
-        min=1,
-        max=1024,
-        metavar="N",
-        help="number of torch threads  [default: the configuration's]",
+    option(
+        "--threads", "number of torch threads  [default: the configuration's]", "N", min=1, max=1024
     ),
 ]
-Seed = Annotated[
-    int,
-    typer.Option("--seed", min=0, max=2**32 - 1, help="random seed"),
-]
+Seed = Annotated[int, option("--seed", "random seed", min=0, max=2**32 - 1)]
 Json = Annotated[
     Path | None,
-    typer.Option(
-        "--json",
-        metavar="FILE",
-        help="write the figures as JSON to this file; - for standard output",
-    ),
+    option("--json", "write the figures as JSON to this file; - for standard output", "FILE"),
 ]
 Routing = Annotated[
     Path | None,
-    typer.Option(
-        "--routing", metavar="DIR", help="folder of the routing table  [default: <bundle>/routing]"
-    ),
+    option("--routing", "folder of the routing table  [default: <bundle>/routing]", "DIR"),
 ]
 
 DEFAULT_MAX_TOKENS = 128

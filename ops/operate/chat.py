@@ -15,9 +15,9 @@ QUIT = "/quit"
 
 
 def chat(
-    url: Annotated[str, typer.Option("--url", help="address of the service")] = URL,
+    url: Annotated[str, flags.option("--url", "address of the service")] = URL,
     model: Annotated[
-        str | None, typer.Option("--model", help="model name; <bundle>:<method> pins a method")
+        str | None, flags.option("--model", "model name; <bundle>:<method> pins a method")
     ] = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ops.common import flags
 from ops.common.boundary import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="configuration files")],
     fields_only: Annotated[
         bool,
-        typer.Option("--fields-only", help="do not check the files that the configuration names"),
+        flags.option("--fields-only", "do not check the files that the configuration names"),
     ] = False,
 ) -> None:
     """Check configurations, Ray Serve configurations and RayService manifests.

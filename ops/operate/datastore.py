@@ -26,7 +26,7 @@ def build(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="DIR", help="folder of the index; one in it is replaced"),
+        flags.option("--out", "folder of the index; one in it is replaced", "DIR"),
     ],
     bundle: flags.Bundle = None,
     config: flags.Config = None,

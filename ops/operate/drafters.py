@@ -135,11 +135,11 @@ def resume(config: flags.Config = None, json: flags.Json = None) -> None:
 def samples(
     erase: Annotated[
         str | None,
-        typer.Option(
+        flags.option(
             "--erase",
-            metavar="OWNER",
-            help="delete the answers of an owner, as the list names it: 'tenant NAME' or 'key "
+            "delete the answers of an owner, as the list names it: 'tenant NAME' or 'key "
             "NAME'; '' without API keys",
+            "OWNER",
         ),
     ] = None,
     config: flags.Config = None,

@@ -4,8 +4,6 @@ import asyncio
 import sys
 from typing import Annotated
 
-import typer
-
 from ops.common import flags
 from ops.common.boundary import STANDARD_OUTPUT
 from ops.common.output import emit, quiet_transformers, table
@@ -13,9 +11,9 @@ from ops.common.output import emit, quiet_transformers, table
 
 def generate(
     method: Annotated[
-        str, typer.Option("--method", help="decoding method; `specadapt methods` lists them")
+        str, flags.option("--method", "decoding method; `specadapt methods` lists them")
     ],
-    prompt: Annotated[str, typer.Option("--prompt", help="the user's message")],
+    prompt: Annotated[str, flags.option("--prompt", "the user's message")],
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,

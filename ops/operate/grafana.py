@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ops.common import flags
 from ops.common.boundary import InputError
 
 DASHBOARDS = Path(__file__).parents[2] / "k8s/components/monitoring/dashboards"
@@ -13,7 +14,7 @@ DASHBOARDS = Path(__file__).parents[2] / "k8s/components/monitoring/dashboards"
 
 def push(
     url: Annotated[
-        str, typer.Option("--url", help="address of Grafana, such as https://grafana.example.com")
+        str, flags.option("--url", "address of Grafana, such as https://grafana.example.com")
     ],
     token: Annotated[
         str,
@@ -25,7 +26,7 @@ def push(
         ),
     ],
     folder: Annotated[
-        str | None, typer.Option("--folder", metavar="UID", help="Grafana folder  [default: none]")
+        str | None, flags.option("--folder", "Grafana folder  [default: none]", "UID")
     ] = None,
 ) -> None:
     """Upload the dashboards to Grafana and replace those of an earlier push.

@@ -7,23 +7,22 @@ from typing import Annotated
 
 import typer
 
+from ops.common import flags
 from ops.common.boundary import InputError
 
 BYTES = 32
 
 
 def create(
-    name: Annotated[str, typer.Option("--name", help="name of the key in logs")],
+    name: Annotated[str, flags.option("--name", "name of the key in logs")],
     file: Annotated[
         Path,
-        typer.Option(
-            "--file", metavar="FILE", help="key file, http.guard.keys_file; created if missing"
-        ),
+        flags.option("--file", "key file, http.guard.keys_file; created if missing", "FILE"),
     ],
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="tenant whose limits the key shares")
+        str | None, flags.option("--tenant", "tenant whose limits the key shares")
     ] = None,
-    admin: Annotated[bool, typer.Option("--admin", help="allow the key for /admin only")] = False,
+    admin: Annotated[bool, flags.option("--admin", "allow the key for /admin only")] = False,
 ) -> None:
     """Create an API key, print it once and store its hash.
 

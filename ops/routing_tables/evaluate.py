@@ -4,8 +4,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ops.common import flags
 from ops.common.output import emit, table
 
@@ -14,12 +12,10 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    routing: Annotated[
-        Path, typer.Option("--routing", metavar="DIR", help="folder of the routing table")
-    ],
+    routing: Annotated[Path, flags.option("--routing", "folder of the routing table", "DIR")],
     profile: Annotated[
         Path,
-        typer.Option("--profile", metavar="DIR", help="folder of a profile of held-out prompts"),
+        flags.option("--profile", "folder of a profile of held-out prompts", "DIR"),
     ],
     config: flags.Config = None,
     methods: flags.Methods = None,

@@ -4,8 +4,7 @@ import logging
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from ops.common import flags
 from ops.common.flags import Json
 from ops.common.output import emit, quiet_transformers
 
@@ -13,18 +12,15 @@ from ops.common.output import emit, quiet_transformers
 def export_encoder(
     out: Annotated[
         Path | None,
-        typer.Option(
+        flags.option(
             "--out",
-            metavar="DIR",
-            help="folder of the exported encoder  [default: $SPECADAPT_ENCODER, else the user's "
-            "cache]",
+            "folder of the exported encoder  [default: $SPECADAPT_ENCODER, else the user's cache]",
+            "DIR",
         ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source", help="folder or hub name of the weights  [default: the packaged ones]"
-        ),
+        flags.option("--source", "folder or hub name of the weights  [default: the packaged ones]"),
     ] = None,
     json: Json = None,
 ) -> None:

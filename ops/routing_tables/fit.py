@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ops.common import flags
 from ops.common.output import emit, table
 
@@ -14,16 +12,14 @@ if TYPE_CHECKING:
 
 
 def fit(
-    profile: Annotated[
-        Path, typer.Option("--profile", metavar="DIR", help="folder of the profile")
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the routing table")],
-    clusters: Annotated[int, typer.Option("--clusters", min=2, help="number of clusters")] = 10,
+    profile: Annotated[Path, flags.option("--profile", "folder of the profile", "DIR")],
+    out: Annotated[Path, flags.option("--out", "folder of the routing table", "DIR")],
+    clusters: Annotated[int, flags.option("--clusters", "number of clusters", min=2)] = 10,
     predictor: Annotated[
         flags.Predictor,
-        typer.Option(
+        flags.option(
             "--predictor",
-            help="predictor of acceptance: the prompt's cluster (clusters), or the cluster "
+            "predictor of acceptance: the prompt's cluster (clusters), or the cluster "
             "corrected by the prompt's vector and features (regression)",
         ),
     ] = flags.Predictor.clusters,
@@ -31,23 +27,21 @@ def fit(
     methods: flags.Methods = None,
     prompts: Annotated[
         list[Path] | None,
-        typer.Option(
+        flags.option(
             "--prompts",
-            metavar="FILE",
-            help="prompts to cluster, as JSON Lines; repeatable  [default: the profile's]",
+            "prompts to cluster, as JSON Lines; repeatable  [default: the profile's]",
+            "FILE",
         ),
     ] = None,
     ids: flags.Ids = None,
     profile_ids: flags.ProfileIds = None,
     limit: flags.Limit = None,
-    lossy: Annotated[
-        bool, typer.Option("--lossy", help="allow methods that are not lossless")
-    ] = False,
+    lossy: Annotated[bool, flags.option("--lossy", "allow methods that are not lossless")] = False,
     objective: Annotated[
         flags.Objective,
-        typer.Option(
+        flags.option(
             "--objective",
-            help="routing objective: mean time relative to plain decoding (speedup), or mean "
+            "routing objective: mean time relative to plain decoding (speedup), or mean "
             "time in seconds (seconds), in which long answers weigh more",
         ),
     ] = flags.Objective.speedup,

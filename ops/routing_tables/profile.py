@@ -4,14 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ops.common import flags
 from ops.common.output import emit, progress, table
 
 
 def profile(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the profile")],
+    out: Annotated[Path, flags.option("--out", "folder of the profile", "DIR")],
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     methods: flags.Methods = None,

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ops.common import flags
 from ops.common.boundary import InputError
 from ops.common.output import emit, progress, table
@@ -22,11 +20,11 @@ BATCH = 16
 
 
 def trace(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the trace")],
+    out: Annotated[Path, flags.option("--out", "folder of the trace", "DIR")],
     with_bounds: Annotated[
         bool,
-        typer.Option(
-            "--bounds", help="time steps too, and compute the speedup of the combined drafters"
+        flags.option(
+            "--bounds", "time steps too, and compute the speedup of the combined drafters"
         ),
     ] = False,
     bundle: flags.Bundle = None,

@@ -1,15 +1,19 @@
 """`specadapt simulate`: the service's own router over virtual replicas, in simulated time."""
 
+import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ops.common import flags
 from ops.common.output import emit, progress, table
 
-SHARES = ("shares", "reasons")
-"""Figures by method, and by reason of the choice."""
+
+def _count(help_text: str) -> Any:
+    return typer.Option(
+        min=1, max=1000, metavar="N", help=f"{help_text}  [default: the world's, 1]"
+    )
 
 
 def simulate(
@@ -25,21 +29,11 @@ def simulate(
             metavar="DIR", help="folder of a routing table whose numbers replace the world's base"
         ),
     ] = None,
-    replicas: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1000, metavar="N", help="replicas of each method  [default: the world's, 1]"
-        ),
-    ] = None,
+    replicas: Annotated[int | None, _count("replicas of each method")] = None,
     requests: Annotated[
         int, typer.Option(min=1, max=10**6, metavar="N", help="number of requests")
     ] = 400,
-    ingresses: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1000, metavar="N", help="number of ingresses  [default: the world's, 1]"
-        ),
-    ] = None,
+    ingresses: Annotated[int | None, _count("number of ingresses")] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -50,8 +44,6 @@ def simulate(
 
     Example: `specadapt simulate --world slow.yaml --requests 600 --json -`
     """
-    import logging
-
     from ops.simulate.run import simulate as run
     from ops.simulate.tables import base_of
     from ops.simulate.world import read_world
@@ -63,11 +55,7 @@ def simulate(
     logging.getLogger("deployments").setLevel(logging.ERROR)  # methods may fail in a world
     with progress() as bar:
         task = bar.add_task("requests", total=requests)
-        figures = run(found, base, requests, seed, lambda: bar.advance(task))
-    tables = {"Simulated, not measured": {k: v for k, v in figures.items() if k not in SHARES}}
-    tables |= {name.capitalize(): figures[name] for name in SHARES}
-    emit(
-        figures,
-        lambda: [table(t, ["figure", "value"], [*one.items()]) for t, one in tables.items()],
-        json,
-    )
+        figures, _ = run(found, base, requests, seed, lambda: bar.advance(task))
+    plain = [(name, value) for name, value in figures.items() if name != "shares"]
+    shown = {"Simulated, not measured": plain, "Shares": [*figures["shares"].items()]}
+    emit(figures, lambda: [table(t, ["figure", "value"], rows) for t, rows in shown.items()], json)

@@ -2,10 +2,10 @@
 
 import asyncio
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -19,9 +19,9 @@ from deployments.request.answer import Answerer, Served
 from deployments.request.calls import Chunks
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
-from ops.simulate.replicas import Machine, Replica, Sequence
-from ops.simulate.simulated_time import run_simulated
-from ops.simulate.speeds import Changing, Speeds
+from ops.simulate.replicas import Replica, Sequence
+from ops.simulate.simulated_time import Machine, run_simulated
+from ops.simulate.speeds import true_speeds
 from ops.simulate.tables import believed_table
 from ops.simulate.world import PLAIN, Base, World
 from router.adaptation import Adaptation
@@ -32,7 +32,7 @@ EXCHANGE_SECONDS = 1.0
 returns its table."""
 
 ACCEPTANCE_SIGMA, SECONDS_SIGMA, TOKENS_SIGMA = 0.35, 0.1, 0.6
-"""Of log acceptance, log seconds of steps and log output tokens of answers around the expected."""
+"""Of log acceptance, log seconds of steps and log output tokens around the expected."""
 
 FOUND, FOUND_OF = 20, 40
 """The best method is found with the first request from which it answers so many of so many."""
@@ -40,13 +40,14 @@ FOUND, FOUND_OF = 20, 40
 
 @dataclass
 class Asked:
-    """One request: what chance makes of it, whichever method answers, and what became of it.
+    """One request: its random draws, which hold for all methods, and what became of it.
 
-    acceptance, seconds: factors on tokens per step and on the seconds of its steps. part: see
-    Sequence. luck: it fails with methods whose share of failures is above. pinned: another tenant's
-    method. expected: seconds by method at the choice. least: those of the best method. best: the
-    best method of the mean request. spent: expected seconds of attempts that failed. left: seconds
-    without pauses after which its client left. latency: seconds of the complete answer.
+    acceptance, seconds: factors on tokens per step and on the seconds of its steps. part: rounds
+    its steps. luck: it fails with methods whose share of failures is above. pauses: seconds of the
+    event at its number. pinned: another tenant's method. best: the best method of the mean request.
+    expected, least: seconds of the chosen and of the best method at the choice. lost: expected
+    seconds of attempts that failed, or seconds without pauses after which its client left; None if
+    neither happened. latency: seconds of the complete response.
     """
 
     cluster: int
@@ -56,24 +57,20 @@ class Asked:
     part: float
     luck: float
     ingress: int
+    pauses: float = 0.0
     pinned: str | None = None
-    method: str | None = None
-    reason: str = "unknown"
-    expected: dict[str, float] = field(default_factory=dict)
-    least: float = 0.0
     best: str = ""
-    spent: float = 0.0
-    failed: bool = False
-    left: float | None = None
+    method: str | None = None
+    expected: float = 0.0
+    least: float = 0.0
+    lost: float | None = None
     latency: float | None = None
     decide_seconds: float | None = None
 
     @property
     def took(self) -> float:
         """Return the seconds that count for the choice, without noise."""
-        if self.left is not None:
-            return self.left + self.least
-        return self.spent + self.least if self.failed else self.expected[self.method or ""]
+        return self.expected if self.lost is None else self.lost + self.least
 
 
 def drawn(world: World, base: Base, requests: int, seed: int) -> list[Asked]:
@@ -84,18 +81,14 @@ def drawn(world: World, base: Base, requests: int, seed: int) -> list[Asked]:
     normal, uniform = rng.standard_normal((requests, 3)), rng.random((requests, 4))
     mean = np.log(np.asarray(base.output_tokens)[clusters]) - TOKENS_SIGMA**2 / 2.0
     tokens = np.exp(mean + TOKENS_SIGMA * normal[:, 2]).round()
-    asked = [
-        Asked(
-            cluster=cluster,
-            tokens=int(np.clip(tokens[i], 1, world.clients.max_tokens)),
-            acceptance=math.exp(ACCEPTANCE_SIGMA * normal[i, 0]),
-            seconds=math.exp(SECONDS_SIGMA * normal[i, 1]),
-            part=float(uniform[i, 1]),
-            luck=float(uniform[i, 2]),
-            ingress=int(uniform[i, 3] * world.ingresses),
-        )
-        for i, cluster in enumerate(clusters.tolist())
-    ]
+    factors = np.exp(normal[:, :2] * (ACCEPTANCE_SIGMA, SECONDS_SIGMA)).T.tolist()
+    lengths = np.clip(tokens, 1, world.clients.max_tokens).astype(int).tolist()
+    ingresses = (uniform[:, 3] * world.ingresses).astype(int).tolist()
+    columns = (clusters.tolist(), lengths, *factors, *uniform[:, 1:3].T.tolist(), ingresses)
+    asked = [Asked(*row) for row in zip(*columns, strict=True)]
+    for event in world.events:
+        if event.at < requests:
+            asked[event.at].pauses += event.pause_seconds
     if (others := world.others) is not None:
         for one, share in zip(asked, uniform[:, 0], strict=True):
             if one.cluster == others.cluster and share < others.share:
@@ -104,9 +97,9 @@ def drawn(world: World, base: Base, requests: int, seed: int) -> list[Asked]:
 
 
 class Ingress:
-    """What an ingress knows, in the place of a FeedbackLink: the table and the last reports."""
+    """An ingress's view, in the place of a FeedbackLink: the table and the last load reports."""
 
-    connected, problem, age_seconds, epoch, drift, waiting, dropped = True, None, 0.0, 1, None, 0, 0
+    problem, age_seconds = None, 0.0
 
     def __init__(self, learning: Adaptation, replicas: list[Replica], world: World) -> None:
         self.table, self.ingresses = learning.table, world.ingresses
@@ -125,13 +118,13 @@ class Ingress:
         """Keep an observation until the next exchange."""
         self._observed.append(observation)
 
-    async def exchanging(self, phase: float) -> None:
-        """Exchange with the feedback actor for ever; phase: share of the interval to wait first."""
-        await _every(EXCHANGE_SECONDS, phase, self._exchange)
+    async def work(self, phase: float) -> None:
+        """Exchange with the feedback actor and fetch the replicas' reports for ever.
 
-    async def polling(self, phase: float) -> None:
-        """Fetch the replicas' reports for ever."""
-        await _every(self._lag, phase, self._poll)
+        phase: share of an interval to wait first.
+        """
+        exchanging = _every(EXCHANGE_SECONDS, phase, self._exchange)
+        await asyncio.gather(exchanging, _every(self._lag, phase, self._poll))
 
     def _exchange(self) -> None:
         self._learning.observe(self._observed)
@@ -155,7 +148,9 @@ class Run:
         self, world: World, base: Base, asked: list[Asked], seed: int, ended: Callable[[], None]
     ) -> None:
         self.world, self.asked, self._ended = world, asked, ended
-        self._machine = Machine(Changing(Speeds.of(base, world.clients), world.truth))
+        numbers = (-1, *(event.at for event in world.events))
+        self._speeds = {number: true_speeds(world, base, number) for number in numbers}
+        self._machine = Machine(self._speeds[-1])
         hosted = [base.methods] if world.layout == "shared" else [(name,) for name in base.methods]
         self._replicas = [
             Replica(f"{methods[0]}-{i}", methods, self._machine)
@@ -163,55 +158,41 @@ class Run:
             for i in range(world.replicas)
         ]
         self._draws, self._next = np.random.default_rng((seed, 1)), 0
-        self._pauses: defaultdict[int, float] = defaultdict(float)
-        table = believed_table(world, base)
-        self._vectors, learning = (
-            np.eye(len(base.clusters.weights), dtype=np.float32),
-            Adaptation(table),
-        )
+        self._vectors = np.eye(len(base.clusters.weights), dtype=np.float32)
+        learning = Adaptation(believed_table(world, base))
         self._ingresses = [Ingress(learning, self._replicas, world) for _ in range(world.ingresses)]
         self._answerers: list[Answerer] = []
         for i, ingress in enumerate(self._ingresses):
             streams = dict.fromkeys(base.methods, partial(self._stream, i))
-            served = Served(streams, Refusals(()), clock=self._time, seed=seed * 1000 + i)
+            served = Served(streams, Refusals(()), clock=self._machine.time, seed=seed * 1000 + i)
             link = cast(FeedbackLink, ingress)
             answerer = Answerer(served, link, RouterConfig(), self._embed, Metrics())
             self._answerers.append(answerer)
 
     async def ask_all(self) -> None:
         """Ask every request and wait for its end."""
-        background = [replica.run() for replica in self._replicas]
-        for i, ingress in enumerate(self._ingresses):
-            phase = i / len(self._ingresses)
-            background += [ingress.exchanging(phase), ingress.polling(phase)]
+        count, arrivals = len(self._ingresses), self.world.arrivals
+        background = [one.work(i / count) for i, one in enumerate(self._ingresses)]
         tasks = [asyncio.create_task(work) for work in background]
-        arrivals = self.world.arrivals
-        try:
-            if arrivals.rate is None:
-                await asyncio.gather(*(self._client() for _ in range(arrivals.concurrency)))
-            else:
-                asking = []
-                gaps = self._draws.exponential(1.0 / arrivals.rate, len(self.asked))
-                for gap in gaps.tolist():
-                    await asyncio.sleep(gap)
-                    asking.append(asyncio.create_task(self._ask_next()))
-                await asyncio.gather(*asking)
-        finally:
-            for task in tasks:
-                task.cancel()
+        if arrivals.rate is None:
+            clients = [self._client() for _ in range(arrivals.concurrency)]
+        else:
+            gaps = self._draws.exponential(1.0 / arrivals.rate, len(self.asked))
+            clients = [self._ask(i, due) for i, due in enumerate(gaps.cumsum().tolist())]
+        await asyncio.gather(*clients)
+        for task in tasks:
+            task.cancel()
 
     async def _client(self) -> None:
         while self._next < len(self.asked):
-            await self._ask_next()
+            self._next += 1
+            await self._ask(self._next - 1)
 
-    async def _ask_next(self) -> None:
-        number, self._next = self._next, self._next + 1
+    async def _ask(self, number: int, due: float = 0.0) -> None:
+        await asyncio.sleep(due)
         asked, clients, machine = self.asked[number], self.world.clients, self._machine
-        for event in self.world.events:
-            if event.at == number:
-                machine.speeds.change(event.truth)
-                self._pauses[number] += event.pause_seconds
-        asked.best = machine.speeds.best
+        machine.speeds = self._speeds.get(number, machine.speeds)
+        asked.best = machine.speeds.best()
         prompt = Prompt(
             token_ids=(number, *[0] * (clients.prompt_tokens - 1)),
             text=str(asked.cluster),
@@ -224,68 +205,59 @@ class Run:
             whole=not clients.stream,
             scope="others" if asked.pinned else "",
         )
-        began, worked = machine.time, machine.worked
+        began, worked = machine.time(), machine.worked
         try:
             async with asyncio.timeout(clients.leave_after_seconds):
                 [answer] = await self._answerers[asked.ingress].answers(prompt)
-                asked.reason, asked.decide_seconds = answer.decision.reason, answer.routed.seconds
+                asked.decide_seconds = answer.routed.seconds
                 async with aclosing(answer.chunks) as chunks:
                     async for _ in chunks:
                         pass
-            asked.latency = machine.time - began
+            asked.latency = machine.time() - began
         except TimeoutError:
-            asked.left = machine.worked - worked
+            asked.lost = machine.worked - worked
         except ApiError:
-            asked.failed = True
+            asked.lost = asked.lost or 0.0
         self._ended()
 
     async def _stream(self, ingress: int, request: DecodeRequest, whole: bool) -> Chunks:
         """Answer a request on the replica that its ingress chooses."""
-        number, method, speeds = (
-            request.prompt_token_ids[0],
-            request.method,
-            self._machine.speeds.now,
-        )
-        asked, in_flight = self.asked[number], self._answerers[ingress].in_flight
+        method, asked = request.method, self.asked[request.prompt_token_ids[0]]
+        speeds = self._machine.speeds
         if asked.method is None:
-            asked.method = method
-            asked.expected = {name: sum(self._expected(asked, name)) for name in speeds.methods}
-            asked.least = min(speeds.worth(name, took) for name, took in asked.expected.items())
+            every = {name: sum(self._expected(asked, name)) for name in speeds.methods}
+            asked.method, asked.expected = method, every[method]
+            asked.least = min(speeds.worth(name, seconds) for name, seconds in every.items())
         hosts = {one.name: one for one in self._replicas if method in one.methods}
+        in_flight = self._answerers[ingress].in_flight
         first, *_ = in_flight.ranked(self._draws.permutation(list(hosts)).tolist(), request)
         in_flight.placed(request.request_id, first)
         in_flight.accepted(request.request_id, first)
-        speed, others = speeds.methods[method], self.world.others
-        usual = float(speed.acceptance[asked.cluster])
-        if others is not None and asked.pinned is not None:
-            usual = others.acceptance
-        sequence = Sequence(
-            request=request,
-            whole=whole,
-            length=asked.tokens,
-            accepted=1.0 if method == PLAIN else max(1.0, usual * asked.acceptance),
-            part=asked.part,
-            noise=asked.seconds,
-            pauses=self._pauses.pop(number, 0.0),
-            fails=asked.luck < speed.fails,
-            hangs=speed.hangs,
-            arrived=self._machine.time,
-        )
         reading, decoding = self._expected(asked, method)
-        async with aclosing(hosts[first].answer(sequence)) as chunks:
+        async with aclosing(hosts[first].answer(self._sequence(asked, request), whole)) as chunks:
             async for chunk in chunks:
                 if chunk.finish_reason == "error":
-                    asked.failed, asked.spent = True, asked.spent + reading + decoding / 2.0
+                    asked.lost = (asked.lost or 0.0) + reading + decoding / 2.0
                 yield chunk
 
     def _expected(self, asked: Asked, method: str) -> tuple[float, float]:
         """Return the expected seconds of reading and decoding on the least busy replica."""
-        hosts = [one.counts for one in self._replicas if method in one.methods]
-        fewest = min(hosts, key=lambda counts: counts.total())
-        return self._machine.speeds.now.seconds(method, asked.cluster, fewest)
+        hosts = [one.running for one in self._replicas if method in one.methods]
+        running = min(hosts, key=lambda counts: counts.total())
+        return self._machine.speeds.seconds(method, asked.cluster, running)
 
-    def _time(self) -> float:
-        return self._machine.time
+    def _sequence(self, asked: Asked, request: DecodeRequest) -> Sequence:
+        speed, others = self._machine.speeds.methods[request.method], self.world.others
+        usual = float(speed.acceptance[asked.cluster])
+        if others is not None and asked.pinned is not None:
+            usual = others.acceptance
+        accepted = 1.0 if request.method == PLAIN else max(1.0, usual * asked.acceptance)
+        tokens = max(1, asked.tokens - len(request.answered_token_ids))
+        # Rounded by chance, so that the mean number of steps is right.
+        steps = max(1, math.floor((tokens - 1) / accepted + asked.part)) if tokens > 1 else 0
+        pauses, asked.pauses = asked.pauses, 0.0
+        fails = asked.luck < speed.fails
+        return Sequence(request, tokens, steps, asked.seconds, pauses, fails, speed.hangs)
 
     def _embed(self, text: str) -> NDArray[np.float32]:
         return self._vectors[[int(text)]]
@@ -293,29 +265,35 @@ class Run:
 
 def simulate(
     world: World, base: Base, requests: int, seed: int, ended: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
-    """Return the figures of a run. ended: called after every request."""
+) -> tuple[dict[str, Any], list[Asked]]:
+    """Serve requests. Return the figures and what became of each request.
+
+    ended: called after every request.
+    """
     asked = drawn(world, base, requests, seed)
 
     async def served() -> None:  # replicas need the loop of simulated time
         await Run(world, base, asked, seed, ended).ask_all()
 
     run_simulated(served())
+    return figures_of(asked), asked
+
+
+def figures_of(asked: list[Asked]) -> dict[str, Any]:
+    """Return the figures that `--json` writes; another tenant's requests count as `requests`."""
     own = [one for one in asked if one.pinned is None and one.method is not None]
     latencies = [one.latency for one in own if one.latency is not None]
     decided = [one.decide_seconds for one in own if one.decide_seconds is not None]
+    methods = Counter(one.method for one in own).most_common()
     return {
         "requests": len(asked),
         "excess": excess(own),
         "excess_last_quarter": excess(own[len(own) - len(own) // 4 :]),
-        "shares": _shares([one.method for one in own]),
+        "shares": {name: count / len(own) for name, count in methods},
         "requests_until_found": requests_until_found(own),
         "latency_mean_s": float(np.mean(latencies)) if latencies else None,
         "latency_p95_s": float(np.percentile(latencies, 95)) if latencies else None,
         "decide_ms": 1000.0 * float(np.median(decided)) if decided else None,
-        "reasons": _shares([one.reason for one in own]),
-        "failed": sum(one.failed for one in own),
-        "left": sum(one.left is not None for one in own),
     }
 
 
@@ -330,7 +308,3 @@ def requests_until_found(asked: list[Asked]) -> int | None:
     right = [one.method == one.best for one in asked]
     starts = range(len(right) - FOUND_OF + 1)
     return next((i for i in starts if sum(right[i : i + FOUND_OF]) >= FOUND), None)
-
-
-def _shares(values: list[Any]) -> dict[str, float]:
-    return {str(name): n / len(values) for name, n in Counter(values).most_common()}

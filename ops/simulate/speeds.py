@@ -1,106 +1,101 @@
 """How fast a world's methods are, and which one is the best."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ops.common.boundary import InputError
-from ops.simulate.world import ALL, PLAIN, PREFERRED, Base, Believed, Clients, Factor, Truth
+from ops.simulate.world import ALL, PLAIN, PREFERRED, Base, Believed, Clients, Factor, Truth, World
 
 Floats = NDArray[np.float64]
 Line = Mapping[int, float]
-Named = TypeVar("Named", Believed, Truth)
 
 HIGH = 0.6
 """Temperature from which on acceptance is the base's `high`. Below, it is linear."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Speed:
     """The speed of one method in k clusters.
 
     acceptance [k]: tokens per step. steps: seconds of a step by requests at once. prefills: seconds
-    of a prompt by its tokens. fails: share of answers that fail half way; 1 if they hang.
+    of a prompt by its tokens. step, prefill: factors on these. fails: share of responses that fail
+    half way; 1 if they hang. only_greedy: there are no counts above temperature 0.
     """
 
     acceptance: Floats
     steps: Line
     prefills: Line
+    step: float = 1.0
+    prefill: float = 1.0
     fails: float = 0.0
     hangs: bool = False
-
-    def times(self, factor: Factor) -> Self:
-        """Return the speed under a factor, but for its `best_by`."""
-        accepted = self.acceptance.copy()
-        where = slice(None) if factor.clusters is None else list(factor.clusters)
-        accepted[where] = np.maximum(1.0, accepted[where] * factor.acceptance)
-        steps, prefills = _scaled(self.steps, factor.step), _scaled(self.prefills, factor.prefill)
-        changed = replace(self, acceptance=accepted, steps=steps, prefills=prefills)
-        if not isinstance(factor, Truth):
-            return changed
-        fails = 1.0 if factor.hangs else max(self.fails, factor.fails)
-        return replace(changed, fails=fails, hangs=self.hangs or factor.hangs)
+    only_greedy: bool = False
 
 
-@dataclass(frozen=True)
 class Speeds:
-    """The speeds of all methods for one kind of client.
+    """The base's methods under factors, for one kind of client.
 
-    weights [k]: shares of requests. tokens [k]: expected output tokens.
+    preferred: the method of that name; None: the best by the base. Raises InputError if a `best_by`
+    cannot be reached. It compares with what all other factors make of the methods.
     """
 
-    methods: Mapping[str, Speed]
-    weights: Floats
-    tokens: Floats
-    prompt_tokens: int
-
-    @classmethod
-    def of(cls, base: Base, clients: Clients) -> Self:
-        """Return the base's own speeds."""
+    def __init__(
+        self,
+        base: Base,
+        clients: Clients,
+        factors: Sequence[Factor] = (),
+        preferred: str | None = None,
+    ) -> None:
         share = min(1.0, clients.temperature / HIGH)
-        greedy, high = base.acceptance.greedy, base.acceptance.high
-        methods = {
-            name: Speed(
-                (1.0 - share) * np.asarray(greedy[name]) + share * np.asarray(high[name]),
-                base.step_seconds[name],
-                base.prefill_seconds[name],
-            )
-            for name in base.methods
-        }
+        self.methods: dict[str, Speed] = {}
+        for name in base.methods:
+            greedy, high = base.acceptance.greedy[name], base.acceptance.high[name]
+            accepted = (1.0 - share) * np.asarray(greedy) + share * np.asarray(high)
+            steps, prefills = base.step_seconds[name], base.prefill_seconds[name]
+            self.methods[name] = Speed(accepted, steps, prefills)
         weights = np.asarray(base.clusters.weights)
-        tokens = np.minimum(base.output_tokens, clients.max_tokens)
-        return cls(methods, weights / weights.sum(), tokens, clients.prompt_tokens)
+        self._weights = weights / weights.sum()
+        self._tokens = np.minimum(base.output_tokens, clients.max_tokens)
+        self._prompt_tokens = clients.prompt_tokens
+        self._preferred = preferred or self.best()
+        for factor in factors:
+            self._change(factor)
+        for factor in factors:
+            if isinstance(factor, Truth) and factor.best_by is not None:
+                [name] = self._named(factor)
+                self._make_best(name, factor.best_by)
 
     def step(self, counts: Mapping[str, int]) -> float:
         """Return the seconds of a step with these sequences by method: the mean of the methods'."""
-        whole = sum(counts.values())
-        each = [n * on_line(self.methods[name].steps, whole) for name, n in counts.items()]
-        return sum(each) / whole
+        batch = sum(counts.values())
+        speeds = [(count, self.methods[name]) for name, count in counts.items()]
+        return sum(count * one.step * on_line(one.steps, batch) for count, one in speeds) / batch
 
     def prefill(self, method: str, tokens: float) -> float:
         """Return the seconds of reading a prompt."""
-        return on_line(self.methods[method].prefills, tokens)
+        speed = self.methods[method]
+        return speed.prefill * on_line(speed.prefills, tokens)
 
-    def seconds(self, method: str, cluster: int, beside: Mapping[str, int]) -> tuple[float, float]:
-        """Return the expected seconds of reading a cluster's prompt and of decoding its answer.
+    def seconds(self, method: str, cluster: int, running: Mapping[str, int]) -> tuple[float, float]:
+        """Return the expected seconds of reading a cluster's prompt and of decoding its response.
 
-        beside: sequences by method that run on the same replica.
+        running: sequences by method that run on the same replica.
         """
-        counts = {**beside, method: beside.get(method, 0) + 1}
-        steps = max(0.0, self.tokens[cluster] - 1.0) / self.methods[method].acceptance[cluster]
-        return self.prefill(method, self.prompt_tokens), float(steps) * self.step(counts)
+        counts = {**running, method: running.get(method, 0) + 1}
+        steps = max(0.0, self._tokens[cluster] - 1.0) / self.methods[method].acceptance[cluster]
+        return self.prefill(method, self._prompt_tokens), float(steps) * self.step(counts)
 
     def mean_request(self, method: str) -> float:
         """Return the expected seconds of the mean request alone."""
-        each = [sum(self.seconds(method, k, {})) for k in range(len(self.weights))]
-        return float(np.dot(each, self.weights))
+        each = [sum(self.seconds(method, k, {})) for k in range(len(self._weights))]
+        return float(np.dot(each, self._weights))
 
     def worth(self, method: str, seconds: float) -> float:
-        """Return the seconds until a complete answer if each that fails half way is asked again."""
+        """Return the seconds until a complete response if failed ones are asked again."""
         fails = self.methods[method].fails
         return seconds * (1.0 - fails / 2.0) / (1.0 - fails) if fails < 1.0 else float("inf")
 
@@ -108,58 +103,57 @@ class Speeds:
         """Return the method that is the best on the mean request, its failures included."""
         return min(self.methods, key=lambda name: self.worth(name, self.mean_request(name)))
 
-    def under(self, factors: Sequence[Factor]) -> Self:
-        """Return the speeds under factors on these. Raises InputError if one cannot be reached.
+    def _named(self, factor: Factor) -> list[str]:
+        if factor.method == ALL:
+            return [*self.methods]
+        return [self._preferred if factor.method == PREFERRED else factor.method]
 
-        `best_by` compares with what all other factors make of the methods.
-        """
-        methods = dict(self.methods)
-        for factor in factors:
-            for name in self.methods if factor.method == ALL else [factor.method]:
-                methods[name] = methods[name].times(
-                    factor.model_copy(update={"acceptance": 1.0}) if name == PLAIN else factor
-                )
-        changed = replace(self, methods=methods)
-        for factor in factors:
-            if isinstance(factor, Truth) and factor.best_by is not None:
-                changed = changed._best_by(factor.method, factor.best_by)
-        return changed
+    def _change(self, factor: Factor) -> None:
+        """Apply a factor, but for its `best_by`."""
+        where = slice(None) if factor.clusters is None else list(factor.clusters)
+        for name in self._named(factor):
+            speed = self.methods[name]
+            if name != PLAIN:
+                accepted = speed.acceptance[where] * factor.acceptance
+                speed.acceptance[where] = np.maximum(1.0, accepted)
+            speed.step *= factor.step
+            speed.prefill *= factor.prefill
+            if isinstance(factor, Truth):
+                speed.fails = max(speed.fails, 1.0 if factor.hangs else factor.fails)
+                speed.hangs |= factor.hangs
+            if isinstance(factor, Believed):
+                speed.only_greedy |= factor.only_greedy
 
-    def _best_by(self, method: str, factor: float) -> Self:
+    def _make_best(self, method: str, factor: float) -> None:
         best_other = min(self.mean_request(name) for name in self.methods if name != method)
-        prefill = self.prefill(method, self.prompt_tokens)
+        prefill = self.prefill(method, self._prompt_tokens)
         wanted, decoding = best_other / factor - prefill, self.mean_request(method) - prefill
         if wanted <= 0.0 or decoding <= 0.0:
             raise InputError(
                 f"best_by: {method} cannot be {factor:g} times better by its steps, because its "
                 "prefill alone takes longer; use a smaller factor or shorter prompts"
             )
-        speed = self.methods[method]
-        scaled = replace(speed, steps=_scaled(speed.steps, wanted / decoding))
-        return replace(self, methods={**self.methods, method: scaled})
+        self.methods[method].step *= wanted / decoding
 
 
-class Changing:
-    """The speeds of a world, which its events change."""
+def true_speeds(world: World, base: Base, number: int) -> Speeds:
+    """Return what is so at the request with a number. Later events replace earlier factors.
 
-    def __init__(self, base: Speeds, truth: Iterable[Truth]) -> None:
-        self._base = base
-        self._factors: dict[str, list[Truth]] = {}
-        self.change(truth)
-
-    def change(self, truth: Iterable[Truth]) -> None:
-        """Replace the factors of the methods that `truth` names."""
-        told = named(truth, self._base)
-        for factor in told:
-            self._factors[factor.method] = [one for one in told if one.method == factor.method]
-        self.now = self._base.under([one for every in self._factors.values() for one in every])
-        self.best = self.now.best()
-
-
-def named(factors: Iterable[Named], base: Speeds) -> list[Named]:
-    """Return factors with the name of the method that is the best by the base for `preferred`."""
-    best = {"method": base.best()}
-    return [one.model_copy(update=best) if one.method == PREFERRED else one for one in factors]
+    Raises InputError if it is impossible.
+    """
+    preferred = Speeds(base, world.clients).best()
+    events = sorted(world.events, key=lambda event: event.at)
+    factors: dict[str, list[Truth]] = {}
+    for truth in (world.truth, *(event.truth for event in events if event.at <= number)):
+        latest: dict[str, list[Truth]] = {}
+        for one in truth:
+            name = preferred if one.method == PREFERRED else one.method
+            latest.setdefault(name, []).append(one)
+        factors |= latest
+    speeds = Speeds(base, world.clients, [one for every in factors.values() for one in every])
+    if all(speed.fails == 1.0 for speed in speeds.methods.values()):
+        raise InputError("truth: no method ever answers; leave one that does")
+    return speeds
 
 
 def on_line(line: Line, at: float) -> float:
@@ -171,7 +165,3 @@ def on_line(line: Line, at: float) -> float:
     left, right = xs[i - 1], xs[i]
     slope = (line[right] - line[left]) / (right - left)
     return line[right] + slope * (at - right)
-
-
-def _scaled(line: Line, factor: float) -> Line:
-    return {at: seconds * factor for at, seconds in line.items()}

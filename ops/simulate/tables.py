@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ops.simulate.speeds import Speeds, named
+from ops.simulate.speeds import Speeds
 from ops.simulate.world import PLAIN, Acceptance, Base, Clusters, World
 from router import evidence, predict
 from router.favourites import with_favourites
@@ -41,13 +41,12 @@ def believed_table(world: World, base: Base) -> RoutingTable:
     tokens, steps = np.zeros((2, k, m, len(TEMPERATURES)))
     temperatures = list(TEMPERATURES)
     temperatures[temperature_band(world.clients.temperature)] = world.clients.temperature
-    factors = named(world.believed, Speeds.of(base, world.clients))
-    greedy = {one.method for one in factors if one.only_greedy}
+    preferred = Speeds(base, world.clients).best()
     for band, temperature in enumerate(temperatures):
         clients = world.clients.model_copy(update={"temperature": temperature})
-        speeds = Speeds.of(base, clients).under(factors)
-        for i, (name, speed) in enumerate(speeds.methods.items()):
-            if temperature == 0.0 or name not in greedy:
+        speeds = Speeds(base, clients, world.believed, preferred)
+        for i, speed in enumerate(speeds.methods.values()):
+            if temperature == 0.0 or not speed.only_greedy:
                 tokens[:, i, band] = evidence.ANSWER_TOKENS * prompts
                 steps[:, i, band] = tokens[:, i, band] / speed.acceptance
     batches = sorted({1}.union(*base.step_seconds.values()))

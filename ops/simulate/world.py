@@ -1,6 +1,5 @@
 """A world: a YAML file that says what the routing table believes, what is so, and what happens."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -49,6 +48,7 @@ def _cluster(cluster: int, info: ValidationInfo) -> int:
 Above0 = Annotated[float, Field(gt=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Cluster = Annotated[int, Field(ge=0), AfterValidator(_cluster)]
+Count = Annotated[int, Field(ge=1)]
 
 
 class Factor(Settings):
@@ -74,8 +74,8 @@ class Truth(Factor):
     """What is so of a method.
 
     best_by: its step is scaled so that the mean request takes as long as with the best other
-    method, divided by this. fails: share of its answers that fail half way. hangs: its answers stop
-    half way and never end.
+    method, divided by this. fails: share of its responses that fail half way. hangs: its responses
+    stop half way and never end.
     """
 
     best_by: Above0 | None = None
@@ -98,7 +98,7 @@ class Event(Settings):
 class Others(Settings):
     """Another tenant, which pins a method on `share` of a cluster's requests.
 
-    acceptance: tokens per step of its answers.
+    acceptance: tokens per step of its responses.
     """
 
     share: Share
@@ -112,8 +112,8 @@ class Clients(Settings):
 
     stream: bool = True
     leave_after_seconds: Above0 | None = None
-    max_tokens: int = Field(default=128, ge=1)
-    prompt_tokens: int = Field(default=120, ge=1)
+    max_tokens: Count = 128
+    prompt_tokens: Count = 120
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
     grammar: bool = False
 
@@ -121,14 +121,8 @@ class Clients(Settings):
 class Arrivals(Settings):
     """A closed loop of so many clients, or `rate` requests a second by a Poisson process."""
 
-    concurrency: int = Field(default=1, ge=1)
+    concurrency: Count = 1
     rate: Above0 | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if {"concurrency", "rate"} <= self.model_fields_set:
-            raise ValueError("give either concurrency or rate, not both")
-        return self
 
 
 class World(Settings):
@@ -153,10 +147,14 @@ class World(Settings):
     layout: Literal["per_method", "shared"] = "per_method"
 
     @model_validator(mode="after")
-    def _ends(self) -> Self:
+    def _possible(self) -> Self:
         every = (*self.truth, *(one for event in self.events for one in event.truth))
         if any(one.hangs for one in every) and self.clients.leave_after_seconds is None:
             raise ValueError("hangs: answers never end; set clients.leave_after_seconds as well")
+        if any(one.best_by and one.method == ALL for one in every):
+            raise ValueError("best_by: all methods cannot be the best; name one")
+        if {"concurrency", "rate"} <= self.arrivals.model_fields_set:
+            raise ValueError("arrivals: give either concurrency or rate, not both")
         return self
 
 
@@ -190,10 +188,10 @@ class Base(Settings):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         k, accepted = len(self.clusters.weights), self.acceptance
-        tables: list[Mapping[str, Any]] = [accepted.greedy, accepted.high]
-        for table in [*tables, self.step_seconds, self.prefill_seconds]:
-            if missing := set(self.methods) - table.keys():
-                raise ValueError(f"a table lacks {', '.join(sorted(missing))}; add them")
+        tables: list[Any] = [accepted.greedy, accepted.high]
+        for name in self.methods:
+            if any(name not in each for each in (*tables, self.step_seconds, self.prefill_seconds)):
+                raise ValueError(f"a table lacks {name}; add it")
         rows = [self.output_tokens, *accepted.greedy.values(), *accepted.high.values()]
         if any(len(row) != k for row in rows):
             raise ValueError(f"acceptance, output_tokens: give {k} numbers, one for each cluster")

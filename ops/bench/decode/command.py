@@ -3,8 +3,6 @@
 import asyncio
 from typing import Annotated
 
-import typer
-
 from ops.common import flags
 from ops.common.output import emit, progress
 
@@ -17,17 +15,15 @@ def bench_decode(
     ids: flags.Ids = None,
     limit: flags.Limit = 80,
     repeats: Annotated[
-        int,
-        typer.Option("--repeats", min=1, help="number of repeats; figures are medians over them"),
+        int, flags.option("--repeats", "number of repeats; figures are medians over them", min=1)
     ] = 3,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
     seeded: Annotated[
         bool,
-        typer.Option(
+        flags.option(
             "--seeded",
-            help="send a seed with every request, so that all lossless methods give the same "
-            "answer",
+            "send a seed with every request, so that all lossless methods give the same answer",
         ),
     ] = False,
     dtype: flags.DtypeFlag = None,
@@ -35,34 +31,27 @@ def bench_decode(
     threads: flags.Threads = None,
     peers: Annotated[
         str | None,
-        typer.Option(
+        flags.option(
             "--peers",
-            metavar="A,B",
-            help="other decoders of the target to compare with: hf (the reference at temperature "
+            "other decoders of the target to compare with: hf (the reference at temperature "
             "0), hf-assisted, hf-prompt-lookup, hf-static, llamacpp, llamacpp-lookup, or none  "
             "[default: Hugging Face's but hf-static]",
+            "A,B",
         ),
     ] = None,
     lockstep: Annotated[
         bool,
-        typer.Option(
+        flags.option(
             "--lockstep",
-            help="let methods of the torch engine take turns step by step, for machines whose "
+            "let methods of the torch engine take turns step by step, for machines whose "
             "speed changes; excludes peers",
-        ),
-    ] = False,
-    predict: Annotated[
-        bool,
-        typer.Option(
-            "--predict",
-            help="send each prompt's `response` as its predicted output, which look-ups copy",
         ),
     ] = False,
     quality: Annotated[
         bool,
-        typer.Option(
+        flags.option(
             "--quality",
-            help="also measure the distance of the answers from the target's distribution, and "
+            "also measure the distance of the answers from the target's distribution, and "
             "the perplexity of the prompts' responses in each precision",
         ),
     ] = False,
@@ -78,29 +67,28 @@ def bench_decode(
     Example: `specadapt bench decode --methods naive,ngram --limit 40 --json figures.json`
     """
     from ops.bench.decode.runs import Plan, figures_of, measure, tables_of
+    from ops.common import settings
     from ops.common.boundary import InputError
     from ops.common.prompts import select
-    from ops.common.settings import (
-        load_config,
-        names,
-        resolve,
-        with_baseline,
-        with_dtype,
-        with_room,
-    )
 
-    asked = with_dtype(resolve(load_config(config), bundle, methods, dtype, threads))
-    setup = with_room(with_baseline(asked), concurrency)
+    configured = settings.load_config(config)
+    asked = settings.with_dtype(settings.resolve(configured, bundle, methods, dtype, threads))
+    setup = settings.with_room(settings.with_baseline(asked), concurrency)
     chosen = select(prompts, ids, limit, seed)
     if lockstep and peers not in (None, "none"):
         raise InputError("--lockstep: peers do not decode step by step; leave out --peers")
     peers = "none" if lockstep else peers
-    modes = None if peers is None else () if peers == "none" else tuple(names(peers, "--peers"))
+    modes = (
+        None
+        if peers is None
+        else ()
+        if peers == "none"
+        else tuple(settings.names(peers, "--peers"))
+    )
     plan = Plan(
         *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
         seeded=seeded,
         lockstep=lockstep,
-        predict=predict,
         quality=quality,
     )
     with progress() as bar:

@@ -44,7 +44,6 @@ class Asked:
             request_id=f"{item.prompt.id}-{method}-{self.repeat}",
             method=method,
             prompt_token_ids=item.token_ids,
-            predicted_token_ids=item.predicted,
             sampling=self.sampling,
             scope=f"{method} {self.repeat} {self.sampling.max_tokens}",
         )
@@ -70,14 +69,8 @@ async def in_lockstep(
         raise InputError(f"--lockstep: {other[0]} is not a method of the torch engine")
     room = max(len(item.token_ids) for item in encoded) + asked.sampling.max_tokens
     rows = batch * len(setup.methods)
-    engine = setup.engine.model_copy(
-        update={
-            "max_context": room,
-            "max_batch": rows,
-            "kv_slots": rows * room,
-            "prefix_cache": False,
-        }
-    )
+    bounds = {"max_context": room, "max_batch": rows, "kv_slots": rows * room}
+    engine = setup.engine.model_copy(update={**bounds, "prefix_cache": False})
     torch.set_num_threads(engine.threads)
     models = load_models(setup.methods, bundle, engine)
     lanes = [_Lane(name, models, bundle, batch) for name in setup.names]
@@ -114,20 +107,16 @@ class _Lane:
         past = PastAnswers()
         if models.methods[method].spec.drafter in DECIDING:
             target.costs, past = models.target.costs, models.past
+        limits = Limits(
+            rows=batch,
+            capacity=models.capacity,
+            max_waiting=batch,
+            chunk=PREFILL_CHUNK,
+            joint=models.joint,
+            prefix_cache=False,
+        )
         self._scheduler = Scheduler(
-            target,
-            models.methods,
-            models.drafters,
-            models.guard,
-            Limits(
-                rows=batch,
-                capacity=models.capacity,
-                max_waiting=batch,
-                chunk=PREFILL_CHUNK,
-                joint=models.joint,
-                prefix_cache=False,
-            ),
-            past,
+            *(target, models.methods, models.drafters, models.guard, limits, past)
         )
         self._waiting = deque[tuple[EncodedPrompt, DecodeRequest]]()
         self._running = list[_Request]()
@@ -148,7 +137,8 @@ class _Lane:
         clock = time.perf_counter()
         while self._waiting and len(self._running) < self._batch:
             item, request = self._waiting.popleft()
-            sequence = self._sequence(request)
+            stream = Stream(request.request_id)
+            sequence = DecodeSequence(request, stream, tokenizer=self._tokenizer, eos=self._eos)
             self._running.append(_Request(item, sequence, self.seconds))
             self._scheduler.submit(sequence)
         with torch.inference_mode():
@@ -159,10 +149,6 @@ class _Lane:
         done = [one for one in self._running if one.sequence.finished is not None]
         self._running = [one for one in self._running if one.sequence.finished is None]
         return [one.run(self._repeat, self.seconds) for one in done]
-
-    def _sequence(self, request: DecodeRequest) -> DecodeSequence:
-        stream = Stream(request.request_id)
-        return DecodeSequence(request, stream, tokenizer=self._tokenizer, eos=self._eos)
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 
 from ops.common.boundary import InputError
 from ops.common.output import quiet_transformers
-from schemas import SamplingParams
+from ops.common.settings import device_of
+from schemas import EngineConfig, SamplingParams
 from workers.bundle import Bundle
+from workers.end_tokens import end_tokens
 
 ASSISTED = {
     "num_assistant_tokens": 4,
@@ -43,7 +46,7 @@ class PeerProcess:
         self._process = context.Process(target=_run, args=(other, make, arguments), daemon=True)
         self._process.start()
         other.close()
-        self.modes: tuple[str, ...] = tuple(self._result())
+        self.modes: tuple[str, ...] = tuple(self._call())
 
     async def generate(
         self, mode: str, prompt_token_ids: Sequence[int], sampling: SamplingParams, seed: int
@@ -64,14 +67,11 @@ class PeerProcess:
         self._process.join()
         self._connection.close()
 
-    def _call(self, name: str, *arguments: Any) -> Any:
-        return self._result((name, arguments))
-
-    def _result(self, call: tuple[str, Sequence[Any]] | None = None) -> Any:
-        """Return the result of a call, or of the start. Raise what the process raised, and
-        InputError where it has died."""
+    def _call(self, *call: Any) -> Any:
+        """Return the result of a call by name, or of the start without one. Raise what the process
+        raised, and InputError if it has died."""
         try:
-            if call is not None:
+            if call:
                 self._connection.send(call)
             result = self._connection.recv()
         except (EOFError, OSError) as error:
@@ -83,19 +83,22 @@ class PeerProcess:
 
 def _run(connection: Connection, make: Callable[..., Any], arguments: Sequence[Any]) -> None:
     """Send a peer's modes, then the result of each call that arrives, or the exception."""
-    try:
-        peer = make(*arguments)
-    except Exception as error:
-        connection.send(error)
-        return
-    connection.send(tuple(peer.modes))
+    peer: Any = None
     while True:
-        name, given = connection.recv()
         try:
-            result = getattr(peer, name)(*given)
+            if peer is None:
+                peer = make(*arguments)
+                result: Any = tuple(peer.modes)
+            else:
+                name, *given = connection.recv()
+                result = getattr(peer, name)(*given)
+        except EOFError:
+            return
         except Exception as error:
             result = error
         connection.send(result)
+        if peer is None:
+            return
 
 
 class HuggingFace:
@@ -131,11 +134,7 @@ class HuggingFace:
         return model.to(self.device).eval()
 
     def generate(
-        self,
-        mode: str,
-        prompt_token_ids: Sequence[int],
-        sampling: SamplingParams,
-        seed: int,
+        self, mode: str, prompt_token_ids: Sequence[int], sampling: SamplingParams, seed: int
     ) -> Answered:
         """Answer a prompt in one of the modes."""
         import torch
@@ -147,14 +146,9 @@ class HuggingFace:
         started = time.perf_counter()
         with torch.inference_mode():
             ids = torch.tensor([list(prompt_token_ids)], device=self.device)
-            output = self._target.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=sampling.max_tokens,
-                use_cache=True,
-                **choosing,
-                **self._arguments(mode),
-            )
+            choosing |= {"attention_mask": torch.ones_like(ids), "use_cache": True}
+            choosing |= {"max_new_tokens": sampling.max_tokens, **self._arguments(mode)}
+            output = self._target.generate(ids, **choosing)
         answer = tuple(output[0, ids.shape[1] :].tolist())
         return answer, time.perf_counter() - started
 
@@ -188,7 +182,6 @@ class LlamaCpp:
 
     def __init__(self, file: Path, end: Collection[int], threads: int, context: int) -> None:
         self._file, self._end, self._threads, self._context = file, end, threads, context
-        self._has_amx = "AMX_INT8 = 1" in _system()
         self._models: dict[str, Any] = {}
 
     def generate(
@@ -199,14 +192,8 @@ class LlamaCpp:
         model.set_seed(seed)
         model.reset()
         started, answer = time.perf_counter(), list[int]()
-        for token in model.generate(
-            list(prompt_token_ids),
-            temp=sampling.temperature,
-            top_k=0,
-            top_p=1.0,
-            min_p=0.0,
-            repeat_penalty=1.0,
-        ):
+        choosing = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+        for token in model.generate([*prompt_token_ids], temp=sampling.temperature, **choosing):
             answer.append(int(token))
             if token in self._end or len(answer) == sampling.max_tokens:
                 break
@@ -216,28 +203,18 @@ class LlamaCpp:
         from llama_cpp import Llama, llama_cpp
         from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-        if self._has_amx:
+        if b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info():
             llama_cpp.llama_model_default_params = _without_extra_buffers(llama_cpp)
-        lookup = (
-            LlamaPromptLookupDecoding(num_pred_tokens=DRAFT_TOKENS)
-            if mode == CPP_MODES[1]
-            else None
-        )
+        lookup = LlamaPromptLookupDecoding(num_pred_tokens=DRAFT_TOKENS)
         self._models[mode] = Llama(
             str(self._file),
             n_ctx=self._context,
             n_threads=self._threads,
             n_threads_batch=self._threads,
-            draft_model=lookup,
+            draft_model=lookup if mode == CPP_MODES[1] else None,
             verbose=False,
         )
         return self._models[mode]
-
-
-def _system() -> str:
-    import llama_cpp
-
-    return str(llama_cpp.llama_print_system_info().decode())
 
 
 def _without_extra_buffers(library: Any) -> Callable[[], Any]:
@@ -264,3 +241,32 @@ def gguf_file(bundle: Bundle) -> Path:
     if bundle.packaged is None:
         raise InputError("--peers: llama.cpp needs a bundle whose target is a package's GGUF file")
     return bundle.packaged.installed()
+
+
+def start_peers(
+    asked: Sequence[str] | None, bundle: Bundle, engine: EngineConfig, stack: ExitStack
+) -> dict[str, PeerProcess]:
+    """Return the processes of the peers' modes; the modes of one peer share a process.
+
+    asked: None for Hugging Face's but hf-static. Raises InputError for a mode that is unknown or
+    cannot run here.
+    """
+    wanted = [mode for mode in HF_MODES if mode != STATIC_MODE] if asked is None else asked
+    known = (*HF_MODES, *CPP_MODES)
+    if unknown := [mode for mode in wanted if mode not in known]:
+        raise InputError(f"--peers: {unknown[0]!r} is none of {', '.join(known)}, none")
+    found = dict[str, PeerProcess]()
+
+    def start(make: Callable[..., Any], *arguments: Any) -> None:
+        peer = stack.enter_context(closing(PeerProcess(make, *arguments)))
+        found.update(dict.fromkeys(peer.modes, peer))
+
+    if {*wanted} & {*HF_MODES}:
+        start(HuggingFace, bundle, engine.dtype, engine.threads, device_of(engine))
+    if {*wanted} & {*CPP_MODES}:
+        file, end = gguf_file(bundle), end_tokens(bundle)
+        start(LlamaCpp, file, end, engine.threads, engine.max_context)
+    missing = [mode for mode in wanted if mode not in found]
+    if missing and asked is not None:
+        raise InputError(f"--peers: {missing[0]} needs a draft model, which the bundle has not")
+    return {mode: found[mode] for mode in wanted if mode in found}

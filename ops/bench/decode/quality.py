@@ -4,6 +4,7 @@ perplexity of given responses in each precision."""
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -81,20 +82,19 @@ def quality_of(
     device = torch.device(device_of(setup.engine))
     model = load_target(bundle.part("target"), setup.engine.dtype, device)
     prompts = {item.prompt.id: item.token_ids for item in encoded}
-    known: dict[tuple[str, tuple[int, ...]], Reading] = {}
-    read: dict[str, list[Reading]] = {}
-    first = {name: sorted(of, key=lambda run: run.prompt_id) for name, of in runs.items()}
-    for name, of in first.items():
-        for run in bar.track([run for run in of if run.repeat == 0], description=f"read {name}"):
-            key = run.prompt_id, run.token_ids  # at temperature 0 most answers are plain decoding's
-            if key not in known:
-                logits = _answer_logits(model, prompts[run.prompt_id], run.token_ids)
-                known[key] = read_answer(logits.cpu(), run.token_ids, temperature)
-            read.setdefault(name, []).append(known[key])
-    return {
-        "methods": {name: _distances(own, temperature) for name, own in read.items()},
-        "precisions": compare_precisions(bundle, [item.prompt for item in encoded], bar),
-    }
+
+    @cache  # at temperature 0 most answers are plain decoding's
+    def read(prompt_id: str, answer: tuple[int, ...]) -> Reading:
+        logits = _answer_logits(model, prompts[prompt_id], answer)
+        return read_answer(logits.cpu(), answer, temperature)
+
+    found = {}
+    for name, of in runs.items():
+        first = sorted((run.prompt_id, run.token_ids) for run in of if run.repeat == 0)
+        own = [read(*answer) for answer in bar.track(first, description=f"read {name}")]
+        found[name] = _distances(own, temperature)
+    precisions = compare_precisions(bundle, [item.prompt for item in encoded], bar)
+    return {"methods": found, "precisions": precisions}
 
 
 def _distances(own: Sequence[Reading], temperature: float) -> dict[str, Any]:
@@ -155,9 +155,8 @@ def kl_at_least(readings: Sequence[Reading]) -> tuple[float, tuple[float, float]
     tokens = np.array([one.nats.size for one in readings])
 
     def best(drawn: NDArray[np.int64]) -> Floats:
-        return np.asarray(
-            (gains[drawn].sum(1) / tokens[drawn].sum(1)[:, None]).max(-1, initial=0.0)
-        )
+        means = gains[drawn].sum(1) / tokens[drawn].sum(1)[:, None]
+        return np.asarray(means.max(-1, initial=0.0))
 
     return *_with_interval(best, tokens), SHARPER[int(gains.sum(0).argmax())]
 
@@ -231,38 +230,31 @@ def figures_of(responses: Sequence[Response], first: Scores, other: Scores) -> d
     ratio, interval = _with_interval(
         lambda drawn: np.exp(more[drawn].sum(-1) / tokens[drawn].sum(-1)), tokens
     )
-    same = sum(
-        ours == theirs
-        for pair in zip(other.best, first.best, strict=True)
-        for ours, theirs in zip(*pair, strict=True)
-    )
+    same = np.concatenate(other.best) == np.concatenate(first.best)
     mean = sum(other.nats) / int(tokens.sum())
     return {
         "nats_per_token": mean,
         "perplexity": math.exp(mean),
         "perplexity_ratio": ratio,
         "perplexity_ratio_ci95": interval,
-        "same_best": same / int(tokens.sum()),
+        "same_best": float(same.mean()),
         "responses": len(responses),
     }
 
 
 def quality_tables(found: Mapping[str, Any]) -> Iterable[Any]:
     """Yield a table of the methods' distances from the target and one of its precisions."""
-    keys = [
-        key
-        for key in ("excess_nats", "kl_at_least", "as_if_temperature")
-        if any(key in own for own in found["methods"].values())
-    ]
-    rows = [[name, *(_figure(own, key) for key in keys)] for name, own in found["methods"].items()]
-    yield table("Distance from the target, nats per token", ["method", *keys], rows)
-    if found["precisions"]:
-        columns = ("perplexity", "perplexity_ratio", "same_best")
-        rows = [
-            [name, *(_figure(own, key) for key in columns)]
-            for name, own in found["precisions"].items()
-        ]
-        yield table("Perplexity of the responses", ["dtype", *columns], rows)
+    distances = ("excess_nats", "kl_at_least", "as_if_temperature")
+    ratios = ("perplexity", "perplexity_ratio", "same_best")
+    parts = (
+        ("methods", "Distance from the target, nats per token", "method", distances),
+        ("precisions", "Perplexity of the responses", "dtype", ratios),
+    )
+    for part, title, first, columns in parts:
+        keys = [key for key in columns if any(key in own for own in found[part].values())]
+        rows = [[name, *(_figure(own, key) for key in keys)] for name, own in found[part].items()]
+        if rows:
+            yield table(title, [first, *keys], rows)
 
 
 def _figure(own: Mapping[str, Any], key: str) -> str:

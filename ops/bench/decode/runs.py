@@ -6,51 +6,27 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Group
 from rich.progress import Progress
 
+from ops.bench import stats
 from ops.bench.decode.lockstep import WARM_UP_TOKENS, Asked, in_lockstep
-from ops.bench.decode.peers import (
-    CPP_MODES,
-    HF_MODES,
-    PLAIN,
-    STATIC_MODE,
-    HuggingFace,
-    LlamaCpp,
-    PeerProcess,
-    gguf_file,
-)
+from ops.bench.decode.peers import PLAIN, PeerProcess, start_peers
 from ops.bench.decode.quality import quality_of, quality_tables
-from ops.bench.stats import (
-    NEAR_TIE_GAP,
-    STAGES,
-    Divergence,
-    Run,
-    domain_mean,
-    first_difference,
-    group,
-    match_figures,
-    rates,
-    stages_of,
-    summarise,
-)
-from ops.common.boundary import InputError
+from ops.bench.stats import Divergence, Run
 from ops.common.decoding import EncodedPrompt, Engines, answer_to, encode, engines_of
 from ops.common.output import cell, table
 from ops.common.prompts import Prompt, fingerprint
-from ops.common.settings import Setup, describe_machine, device_of
+from ops.common.settings import Setup, describe_machine
 from router.fit.speedup import MIN_TOKENS, baseline_of
 from schemas import SamplingParams
 from schemas.method import PLAIN_METHODS
 from workers.bundle import Bundle, load_bundle
-from workers.end_tokens import end_tokens
 
-COMPARED = PLAIN
-"""The peer that answers at temperature 0 are compared with."""
 COLUMNS = {
     "tokens_per_s": "tok/s",
     "decode_tokens_per_s": "after the first",
@@ -67,8 +43,8 @@ class Plan:
     """The prompts and settings of a benchmark.
 
     peers: their modes, None for Hugging Face's but hf-static. seeded: whether requests carry a
-    seed. lockstep: see `in_lockstep`. predict: whether requests carry the prompt's response as
-    their prediction. quality: whether answers are compared with the target's distribution.
+    seed. lockstep: see `in_lockstep`. quality: whether answers are compared with the target's
+    distribution.
     """
 
     setup: Setup
@@ -81,7 +57,6 @@ class Plan:
     peers: tuple[str, ...] | None = None
     seeded: bool = False
     lockstep: bool = False
-    predict: bool = False
     quality: bool = False
 
     def sampling(self, repeat: int, max_tokens: int) -> SamplingParams:
@@ -108,53 +83,20 @@ class Measured:
 async def measure(plan: Plan, bar: Progress) -> Measured:
     """Run all repeats. Each loads its engine anew, so that no cache survives from the last."""
     bundle = load_bundle(plan.setup.bundle)
-    engine_config = plan.setup.engine
-    longest = engine_config.max_context - plan.max_tokens
-    encoded, skipped = encode(bundle, plan.prompts, longest, predict=plan.predict)
+    longest = plan.setup.engine.max_context - plan.max_tokens
+    encoded, skipped = encode(bundle, plan.prompts, longest)
     with ExitStack() as started:
-        peers = _started(plan, bundle, started)
+        peers = start_peers(plan.peers, bundle, plan.setup.engine, started)
         measured = Measured(list(peers), skipped)
         answers = len(encoded) * (len(plan.setup.names) + len(peers))
         task = bar.add_task("answers", total=plan.repeats * answers)
         await _repeat_all(plan, bundle, encoded, peers, measured, lambda: bar.advance(task))
-        if plan.temperature == 0 and COMPARED in peers:
-            _compare(peers[COMPARED], plan, encoded, measured)
+        if plan.temperature == 0 and PLAIN in peers:
+            _compare(peers[PLAIN], plan, encoded, measured)
     if plan.quality:
         runs = {name: measured.runs[name] for name in plan.setup.names}
         measured.quality = quality_of(plan.setup, bundle, encoded, runs, plan.temperature, bar)
     return measured
-
-
-def _started(plan: Plan, bundle: Bundle, stack: ExitStack) -> dict[str, PeerProcess]:
-    """Return the processes of the peers' modes; the modes of one peer share a process.
-
-    Raises InputError for a mode that is unknown, or cannot run here.
-    """
-    engine, wanted = plan.setup.engine, plan.peers
-    if wanted == ():
-        return {}
-    found = dict[str, PeerProcess]()
-    known = (*HF_MODES, *CPP_MODES)
-    for mode in wanted or ():
-        if mode not in known:
-            raise InputError(f"--peers: {mode!r} is none of {', '.join(known)}, none")
-    if wanted is None or {*wanted} & {*HF_MODES}:
-        hugging_face = PeerProcess(
-            HuggingFace, bundle, engine.dtype, engine.threads, device_of(engine)
-        )
-        stack.enter_context(closing(hugging_face))
-        found |= dict.fromkeys(hugging_face.modes, hugging_face)
-    if {*(wanted or ())} & {*CPP_MODES}:
-        file, end = gguf_file(bundle), end_tokens(bundle)
-        cpp = PeerProcess(LlamaCpp, file, end, engine.threads, engine.max_context)
-        stack.enter_context(closing(cpp))
-        found |= dict.fromkeys(cpp.modes, cpp)
-    if wanted is None:
-        wanted = tuple(mode for mode in found if mode != STATIC_MODE)
-    for mode in wanted:
-        if mode not in found:
-            raise InputError(f"--peers: {mode} needs a draft model, which the bundle has not")
-    return {mode: found[mode] for mode in wanted}
 
 
 async def _repeat_all(
@@ -183,17 +125,13 @@ async def _repeat_all(
             measured.run_seconds.setdefault(name, []).append(seconds)
 
 
+@dataclass(frozen=True)
 class _Repeat:
-    def __init__(
-        self,
-        asked: Asked,
-        plan: Plan,
-        engines: Engines,
-        peers: Mapping[str, PeerProcess],
-        advance: Callable[[], None],
-    ) -> None:
-        self._asked, self._plan, self._engines, self._peers = asked, plan, engines, peers
-        self._advance = advance
+    asked: Asked
+    plan: Plan
+    engines: Engines
+    peers: Mapping[str, PeerProcess]
+    advance: Callable[[], None]
 
     async def in_turns(
         self, encoded: Sequence[EncodedPrompt], names: Sequence[str], order: random.Random
@@ -203,15 +141,15 @@ class _Repeat:
         One request at a time, the turns change after each prompt, and all that is compared runs
         within seconds of each other. With several in flight, each has one turn for all prompts.
         """
-        short = self._plan.sampling(self._asked.repeat, WARM_UP_TOKENS)
+        short = self.plan.sampling(self.asked.repeat, WARM_UP_TOKENS)
         for name in names:  # first calls allocate
-            await self._answer(name, encoded[0], replace(self._asked, sampling=short))
+            await self._answer(name, encoded[0], replace(self.asked, sampling=short))
         # in one order for all: which answers come last decides how empty the last batches are
-        shuffled, alone = order.sample(encoded, len(encoded)), self._plan.concurrency == 1
+        shuffled, alone = order.sample(encoded, len(encoded)), self.plan.concurrency == 1
         runs, seconds = {name: list[Run]() for name in names}, dict.fromkeys(names, 0.0)
         for items in [[item] for item in shuffled] if alone else [shuffled]:
             for name in order.sample(names, len(names)):
-                await self._engines.others_asleep(None if name in self._peers else name)
+                await self.engines.others_asleep(None if name in self.peers else name)
                 started = time.perf_counter()
                 runs[name] += await self._turn(name, items)
                 seconds[name] += time.perf_counter() - started
@@ -219,24 +157,24 @@ class _Repeat:
 
     async def _turn(self, name: str, items: Sequence[EncodedPrompt]) -> list[Run]:
         """Answer prompts with several requests in flight; peers answer one by one."""
-        slots = asyncio.Semaphore(1 if name in self._peers else self._plan.concurrency)
+        slots = asyncio.Semaphore(1 if name in self.peers else self.plan.concurrency)
 
         async def one(item: EncodedPrompt) -> Run:
             async with slots:
-                run = await self._answer(name, item, self._asked)
-            self._advance()
+                run = await self._answer(name, item, self.asked)
+            self.advance()
             return run
 
         return list(await asyncio.gather(*map(one, items)))
 
     async def _answer(self, name: str, item: EncodedPrompt, asked: Asked) -> Run:
         labels = (item.prompt.id, item.prompt.domain, asked.repeat)
-        if name in self._peers:
-            token_ids, seconds = await self._peers[name].generate(
-                name, item.token_ids, asked.sampling, self._plan.seed + asked.repeat
+        if name in self.peers:
+            token_ids, seconds = await self.peers[name].generate(
+                name, item.token_ids, asked.sampling, self.plan.seed + asked.repeat
             )
             return Run(*labels, len(token_ids), seconds, token_ids=token_ids)
-        answer = await answer_to(self._engines, asked.of(item, name))
+        answer = await answer_to(self.engines, asked.of(item, name))
         return Run(
             *labels,
             len(answer.token_ids),
@@ -245,7 +183,7 @@ class _Repeat:
             token_ids=answer.token_ids,
             target_steps=answer.stats.target_steps,
             looping=answer.stats.looping,
-            stages=stages_of(answer.stats),
+            stages=stats.stages_of(answer.stats),
         )
 
 
@@ -253,17 +191,17 @@ def _compare(
     hf: PeerProcess, plan: Plan, encoded: Sequence[EncodedPrompt], measured: Measured
 ) -> None:
     """Fill in the divergences of every method from Hugging Face's plain greedy answers."""
-    reference = {run.prompt_id: run.token_ids for run in measured.runs[COMPARED]}
+    reference = {run.prompt_id: run.token_ids for run in measured.runs[PLAIN]}
     prompts = {item.prompt.id: item.token_ids for item in encoded}
     for name in plan.setup.names:
         found: dict[str, Divergence] = {}
         for run in measured.runs[name]:
             expected = reference[run.prompt_id]
-            position = first_difference(run.token_ids, expected)
+            position = stats.first_difference(run.token_ids, expected)
             if position is None or run.prompt_id in found:
                 continue
             gap = hf.top_two_gap((*prompts[run.prompt_id], *expected[:position]))
-            near_tie = plan.setup.engine.dtype == "float32" and gap < NEAR_TIE_GAP
+            near_tie = plan.setup.engine.dtype == "float32" and gap < stats.NEAR_TIE_GAP
             found[run.prompt_id] = Divergence(run.prompt_id, position, gap, near_tie)
         measured.divergences[name] = list(found.values())
 
@@ -273,7 +211,7 @@ def figures_of(plan: Plan, measured: Measured) -> dict[str, Any]:
     return {
         "methods": {name: _method(name, plan, measured) for name in plan.setup.names},
         "peers": {
-            name: {"tokens_per_s": domain_mean(rates(measured.runs[name]))}
+            name: {"tokens_per_s": stats.domain_mean(stats.rates(measured.runs[name]))}
             for name in measured.peers
         },
         **({"quality": measured.quality} if plan.quality else {}),
@@ -297,7 +235,7 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         [[name, *map(_interval, own["over"].values())] for name, own in methods.items()],
     )
     if told := {name: own["stage_ms"] for name, own in methods.items() if own["stage_ms"]}:
-        stages = ("step", *STAGES)
+        stages = ("step", *stats.STAGES)
         yield table(
             "Milliseconds of a decode step",
             ["method", *stages],
@@ -315,10 +253,8 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     for name, method in methods.items():
         for found in method["divergences"]:
             kind = "near tie" if found["near_tie"] else "divergence"
-            yield (
-                f"{name}: {kind} on {found['prompt_id']} at token {found['position']}, "
-                f"gap {found['gap']:.2e}"
-            )
+            where = f"on {found['prompt_id']} at token {found['position']}"
+            yield f"{name}: {kind} {where}, gap {found['gap']:.2e}"
     if "quality" in figures:
         yield from quality_tables(figures["quality"])
 
@@ -332,7 +268,7 @@ def _interval(over: dict[str, Any]) -> str:
 def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
     runs = measured.runs[name]
     others = [n for n in PLAIN_METHODS if n in measured.runs] + [*measured.peers]
-    figures = summarise(
+    figures = stats.summarise(
         runs,
         {other: measured.runs[other] for other in others},
         baseline_of(plan.setup.names),
@@ -340,44 +276,30 @@ def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
     )
     match: dict[str, Any] = {"match_rate": None, "near_tie_rate": None, "divergences": []}
     if name in measured.divergences:
-        match = match_figures(len(group(runs)), measured.divergences[name])
-    figures["throughput_tokens_per_s"] = _throughput(name, measured)
-    return figures | match
-
-
-def _throughput(name: str, measured: Measured) -> float:
-    """Return output tokens over the seconds of a whole run, median over the repeats."""
-    tokens = Counter[int]()
-    for run in measured.runs[name]:
-        tokens[run.repeat] += run.tokens
-    seconds = measured.run_seconds[name]
-    return statistics.median(tokens[repeat] / took for repeat, took in enumerate(seconds))
+        match = stats.match_figures(len(stats.group(runs)), measured.divergences[name])
+    throughputs = [
+        sum(run.tokens for run in runs if run.repeat == repeat) / seconds
+        for repeat, seconds in enumerate(measured.run_seconds[name])
+    ]
+    return {**figures, "throughput_tokens_per_s": statistics.median(throughputs), **match}
 
 
 def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
-    domains: dict[str, int] = {}
-    for prompt in plan.prompts:
-        domains[prompt.domain] = domains.get(prompt.domain, 0) + 1
+    setup, engine = plan.setup, plan.setup.engine
+    same = "repeats max_tokens temperature seeded lockstep concurrency seed"
     return {
         **describe_machine(),
-        "engine": plan.setup.engine.model_dump(mode="json"),
-        "dtype": plan.setup.engine.dtype,
-        "threads": plan.setup.engine.threads,
-        "bundle": str(plan.setup.bundle),
-        "methods": {spec.name: spec.settings_hash() for spec in plan.setup.methods},
-        "baseline": baseline_of(plan.setup.names),
-        "repeats": plan.repeats,
-        "max_tokens": plan.max_tokens,
-        "temperature": plan.temperature,
-        "seeded": plan.seeded,
-        "predict": plan.predict,
-        "lockstep": plan.lockstep,
-        "concurrency": plan.concurrency,
-        "seed": plan.seed,
+        "engine": engine.model_dump(mode="json"),
+        "dtype": engine.dtype,
+        "threads": engine.threads,
+        "bundle": str(setup.bundle),
+        "methods": {spec.name: spec.settings_hash() for spec in setup.methods},
+        "baseline": baseline_of(setup.names),
+        **{name: getattr(plan, name) for name in same.split()},
         "min_tokens_for_speed": MIN_TOKENS,
         "prompts": {
             "sha256": fingerprint(plan.prompts),
-            "domains": domains,
+            "domains": dict(Counter(prompt.domain for prompt in plan.prompts)),
             "skipped_too_long": measured.skipped_too_long,
             "ids": [prompt.id for prompt in plan.prompts],
         },

@@ -20,11 +20,7 @@ def import_model(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="folder of the new bundle  [default: bundles/<name of SRC>]",
-        ),
+        flags.option("--out", "folder of the new bundle  [default: bundles/<name of SRC>]", "DIR"),
     ] = None,
     json: flags.Json = None,
 ) -> None:

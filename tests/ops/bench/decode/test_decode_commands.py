@@ -89,15 +89,6 @@ def test_bench_decode_samples_as_requests_ask(specadapt, small, prompts_file):
     assert drawn["methods"]["ngram"]["mat"] == greedy["methods"]["ngram"]["mat"]
 
 
-def test_bench_decode_sends_responses_as_predictions(specadapt, small, tmp_path):
-    prompts = tmp_path / "edits.jsonl"
-    prompts.write_text('{"prompt": "Say it.", "response": "It is said, and said again."}\n')
-    command = ["bench", "decode", "--methods", "ngram", "--prompts", prompts, "--peers", "none"]
-    figures = specadapt.json(*command, "--repeats", 1, *small, "--predict")
-    assert figures["settings"]["predict"]
-    assert figures["methods"]["ngram"]["mat"] >= 1.0
-
-
 @pytest.mark.slow
 def test_bench_decode_prints_tables_for_people(specadapt, small, prompts_file):
     shown = specadapt(
