@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from ops.bench.serve_runs import Arm, Plan, Served
 
 ROUTED = "routed"
+OF_THE_SERVICE = ("tokens_per_s", "requests_per_s", "ttft_ms_p50", "errors", "reasons")
 
 
 def bench_serve(
-    base_url: Annotated[
-        str | None, flags.option("--base-url", "address of a running service  [default: start one]")
+    url: Annotated[
+        str | None, flags.option("--url", "address of a running service  [default: start one]")
     ] = None,
     config: flags.Config = None,
     arms: Annotated[
@@ -85,17 +86,14 @@ def bench_serve(
         ),
     ] = None,
     seed: flags.Seed = 0,
-    output: Annotated[
-        Path | None,
-        flags.option("--output", "write the figures as JSON; - for standard output", "FILE"),
-    ] = None,
+    json: flags.Json = None,
 ) -> None:
     """Measure a service under load: latency, throughput, goodput, and speed compared with others.
 
     With several arms, all answer the same prompts in turns, and each arm's speed over the
     baseline's has a 95% interval. OPENAI_API_KEY is the service's key; other servers do not get it.
 
-    Example: `specadapt bench serve --arms routed,naive,eagle3 --num-prompts 40 --output out.json`
+    Example: `specadapt bench serve --arms routed,naive,eagle3 --num-prompts 40 --json out.json`
     """
     from ops.bench.serve_runs import Plan, arms_at, measure, objectives, requests_of
     from ops.common.boundary import InputError
@@ -114,8 +112,8 @@ def bench_serve(
     plan = Plan(
         requests_of(chosen, num_prompts), turns, parameters, request_rate, max_concurrency, seed
     )
-    with running_service(base_url, config) as url:
-        found = asyncio.run(arms_at(url, asked, other_key))
+    with running_service(url, config) as address:
+        found = asyncio.run(arms_at(address, asked, other_key))
         with progress() as bar:
             task = bar.add_task("prompts", total=len(found) * num_prompts)
             served = asyncio.run(measure(found, plan, lambda: bar.advance(task)))
@@ -123,7 +121,7 @@ def bench_serve(
     figures["settings"] = {
         **describe_machine(),
         **parameters,
-        "started_by": "this command" if base_url is None else "others",
+        "started_by": "this command" if url is None else "others",
         "models": {arm.name: arm.model for arm in found},
         "request_rate": request_rate,
         "max_concurrency": max_concurrency,
@@ -132,23 +130,36 @@ def bench_serve(
         "seed": seed,
         "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
     }
-    emit(figures, lambda: _tables(figures), output)
+    emit(figures, lambda: _tables(figures), json)
 
 
 def _figures(
     served: "dict[Arm, Served]", plan: "Plan", baseline: str | None, limits: dict[str, float]
 ) -> dict[str, Any]:
-    """Return the figures of every arm, and their ratios over the baseline."""
+    """Return the figures of every arm with their ratios over the baseline, and those of `routed`
+    (without it: of the first arm) once more at the top."""
     from ops.bench.serve_runs import figures_of, ratios, same_text
 
     arms = {arm.name: figures_of(one, plan.turns, limits) for arm, one in served.items()}
     others = [name for name in arms if name != ROUTED] or [*arms]
-    base = baseline or max(others, key=lambda name: arms[name]["tokens_per_s"])
+    best = max(others, key=lambda name: arms[name]["tokens_per_s"])
     answers = {arm.name: one.answers for arm, one in served.items()}
-    for name, ratio in ratios(answers, base, plan).items():
+    for name, ratio in ratios(answers, baseline or best, plan).items():
         arms[name] |= ratio
-    same = same_text([*answers.values()]) if plan.parameters["temperature"] == 0 else None
-    return {"arms": arms, "baseline": base, "same_text": same}
+    over_best: dict[str, Any] = {}
+    if ROUTED in arms and len(arms) > 1:
+        over_best = ratios(answers, best, plan)[ROUTED]
+    first = arms.get(ROUTED) or next(iter(arms.values()))
+    return {
+        **{name: first[name] for name in OF_THE_SERVICE},
+        "routed_over_best_single": over_best.get("over_baseline"),
+        "routed_over_best_single_ci95": over_best.get("over_baseline_ci95"),
+        "arms": arms,
+        "baseline": baseline or best,
+        "same_text": same_text([*answers.values()])
+        if plan.parameters["temperature"] == 0
+        else None,
+    }
 
 
 def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
@@ -175,7 +186,7 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
         "Milliseconds",
         ["arm", "", *columns],
         [
-            [name, title, *map(own[key].get, columns)]
+            [name, title, *(own[f"{key}_{column}"] for column in columns)]
             for key, title in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2el_ms", "E2EL"))
             for name, own in arms.items()
         ],

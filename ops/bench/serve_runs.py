@@ -311,21 +311,22 @@ def figures_of(served: Served, turns: int, limits: Mapping[str, float]) -> dict[
         "tokens_per_s": sum(answer.reply.output_tokens for answer in done) / served.seconds,
         "requests_per_s": len(done) / served.seconds,
         "goodput_per_s": good / served.seconds if limits else None,
-        "ttft_ms": _quantiles([answer.ttft for answer in done]),
-        "tpot_ms": _quantiles([answer.tpot for answer in done]),
-        "e2el_ms": _quantiles([answer.seconds for answer in done]),
+        **_milliseconds("ttft_ms", [answer.ttft for answer in done]),
+        **_milliseconds("tpot_ms", [answer.tpot for answer in done]),
+        **_milliseconds("e2el_ms", [answer.seconds for answer in done]),
         "methods": _said(done, "method"),
         "reasons": _said(done, "reason"),
         "by_turn": [_turn([a for a in done if a.turn == turn]) for turn in range(turns)],
     }
 
 
-def _quantiles(seconds: Sequence[float | None]) -> dict[str, float | None]:
-    told = [one * 1e3 for one in seconds if one is not None]
-    if not told:
-        return dict.fromkeys(("mean", "p50", "p95", "p99"))
-    p50, p95, p99 = map(float, np.quantile(told, (0.5, 0.95, 0.99)))
-    return {"mean": statistics.fmean(told), "p50": p50, "p95": p95, "p99": p99}
+def _milliseconds(name: str, seconds: Sequence[float | None]) -> dict[str, float | None]:
+    known = [one * 1e3 for one in seconds if one is not None]
+    keys = [f"{name}_{what}" for what in ("mean", "p50", "p95", "p99")]
+    if not known:
+        return dict.fromkeys(keys)
+    figures = statistics.fmean(known), *map(float, np.quantile(known, (0.5, 0.95, 0.99)))
+    return dict(zip(keys, figures, strict=True))
 
 
 def _said(answers: Sequence[Answer], header: str) -> dict[str, int]:
@@ -339,8 +340,8 @@ def _turn(answers: Sequence[Answer]) -> dict[str, Any]:
     prompt = sum(answer.reply.usage.get("prompt_tokens", 0) for answer in answers)
     details = [answer.reply.usage.get("prompt_tokens_details") or {} for answer in answers]
     cached = sum(one.get("cached_tokens") or 0 for one in details)
-    first = _quantiles([answer.ttft for answer in answers])
-    return {"ttft_ms_p50": first["p50"], "cached": cached / prompt if prompt else None}
+    first = _milliseconds("ttft_ms", [answer.ttft for answer in answers])
+    return {"ttft_ms_p50": first["ttft_ms_p50"], "cached": cached / prompt if prompt else None}
 
 
 def ratios(

@@ -121,18 +121,25 @@ def mean_accepted_tokens(runs: Iterable[Run]) -> dict[str, float]:
     return {domain: tokens[domain] / steps[domain] for domain in tokens}
 
 
-def stage_ms(runs: Iterable[Run]) -> dict[str, float] | None:
-    """Return the mean milliseconds of each stage of a decode step, and of the step; None without.
+def stage_seconds(runs: Iterable[Run]) -> dict[str, float | None]:
+    """Return the mean seconds of each stage of a decode step; None where no run reports them.
 
     A batch's step counts once for each of its sequences, and so do its steps.
     """
-    told = [run for run in runs if run.stages and run.target_steps and run.target_steps > 1]
-    steps = sum((run.target_steps or 1) - 1 for run in told)
+    known = [run for run in runs if run.stages and run.target_steps and run.target_steps > 1]
+    steps = sum((run.target_steps or 1) - 1 for run in known)
+    keys = [f"{name}_s" for name in STAGES]
     if not steps:
-        return None
-    columns = zip(*(run.stages or () for run in told), strict=True)
-    parts = {name: 1e3 * sum(own) / steps for name, own in zip(STAGES, columns, strict=True)}
-    return {**parts, "step": sum(parts.values())}
+        return dict.fromkeys(keys)
+    columns = zip(*(run.stages or () for run in known), strict=True)
+    return {key: sum(own) / steps for key, own in zip(keys, columns, strict=True)}
+
+
+def same_text_rate(runs: Iterable[Run], plain: Iterable[Run]) -> float:
+    """Return the share of prompts with the tokens of plain decoding, by the first repeat."""
+    expected = {run.prompt_id: run.token_ids for run in plain if run.repeat == 0}
+    same = [expected[run.prompt_id] == run.token_ids for run in runs if run.repeat == 0]
+    return statistics.fmean(same)
 
 
 def loop_rate(runs: Iterable[Run]) -> float:
@@ -194,7 +201,8 @@ def summarise(
             for name, ratios in over.items()
         },
         "mat": statistics.fmean(mat.values()) if mat else None,
-        "stage_ms": stage_ms(runs),
+        **stage_seconds(runs),
+        "same_text_rate": same_text_rate(runs, others[baseline]),
         "loop_rate": loop_rate(runs),
         "prompts": sum(map(len, rate.values())),
         "by_domain": {

@@ -33,6 +33,7 @@ COLUMNS = {
     "throughput_tokens_per_s": "all/s",
     "mat": "MAT",
     "match_rate": "match",
+    "same_text_rate": "as plain",
     "loop_rate": "loops",
     "prompts": "prompts",
 }
@@ -234,12 +235,12 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
         ["method", *(f"over {other}" for other in others)],
         [[name, *map(_interval, own["over"].values())] for name, own in methods.items()],
     )
-    if told := {name: own["stage_ms"] for name, own in methods.items() if own["stage_ms"]}:
-        stages = ("step", *stats.STAGES)
+    if known := {name: own for name, own in methods.items() if own["verify_s"] is not None}:
+        parts = [[1e3 * own[f"{name}_s"] for name in stats.STAGES] for own in known.values()]
         yield table(
             "Milliseconds of a decode step",
-            ["method", *stages],
-            [[name, *(own[stage] for stage in stages)] for name, own in told.items()],
+            ["method", "step", *stats.STAGES],
+            [[name, sum(own), *own] for name, own in zip(known, parts, strict=True)],
         )
     domains = sorted({domain for own in methods.values() for domain in own["by_domain"]})
     yield table(
@@ -281,7 +282,12 @@ def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
         sum(run.tokens for run in runs if run.repeat == repeat) / seconds
         for repeat, seconds in enumerate(measured.run_seconds[name])
     ]
-    return {**figures, "throughput_tokens_per_s": statistics.median(throughputs), **match}
+    speedups = {
+        f"speedup_vs_{short}": figures["over"].get(other, {}).get("speedup")
+        for short, other in (("naive", baseline_of(plan.setup.names)), ("hf", PLAIN))
+    }
+    throughput = statistics.median(throughputs)
+    return {**figures, **speedups, "throughput_tokens_per_s": throughput, **match}
 
 
 def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:

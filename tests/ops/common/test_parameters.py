@@ -17,7 +17,7 @@ import pytest
 def test_what_is_no_address_is_refused(specadapt, address):
     for command in (
         ["chat", "--url", address],
-        ["bench", "serve", "--base-url", address],
+        ["bench", "serve", "--url", address],
         ["grafana", "push", "--token", "t", "--url", address],
     ):
         assert ": give an address such as http" in specadapt.refusal(*command)

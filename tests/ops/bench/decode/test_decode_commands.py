@@ -5,6 +5,7 @@ import time
 import pytest
 
 from ops.bench.decode.lockstep import Asked, in_lockstep
+from ops.bench.stats import STAGES
 from ops.common.decoding import encode
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup
@@ -38,14 +39,16 @@ def test_bench_decode_compares_methods_with_hugging_face(specadapt, small, promp
     assert set(figures["peers"]) == {"hf", "hf-assisted", "hf-prompt-lookup"}
     assert all(mode["tokens_per_s"] > 0 for mode in figures["peers"].values())
     naive = figures["methods"]["naive"]
-    stages = figures["methods"]["draft_verify"]["stage_ms"]
-    assert min(stages.values()) > 0.0
-    assert stages["step"] == pytest.approx(sum(stages.values()) - stages["step"])
-    assert naive["stage_ms"]["draft"] < stages["draft"]
+    drafted = figures["methods"]["draft_verify"]
+    assert min(drafted[f"{stage}_s"] for stage in STAGES) > 0.0
+    assert naive["draft_s"] < drafted["draft_s"]
+    assert drafted["speedup_vs_naive"] == drafted["over"]["naive"]["speedup"]
+    assert drafted["speedup_vs_hf"] == drafted["over"]["hf"]["speedup"]
     assert naive["over"]["naive"]["speedup"] == pytest.approx(1.0)
     assert naive["mat"] == pytest.approx(1.0)
     for name, method in figures["methods"].items():
         assert method["match_rate"] == 1.0, (name, method["divergences"])
+        assert method["same_text_rate"] == 1.0
         assert method["over"]["hf"]["speedup"] > 0
         assert set(method["by_domain"]) == {"edit", "math"}
     settings = figures["settings"]
