@@ -26,7 +26,7 @@ EVALUATED = {
 }
 
 
-def test_every_generated_prompt_of_the_lists_is_shipped() -> None:
+def test_every_generated_prompt_of_the_lists_is_shipped():
     lines = (DATA / "generated_prompts.jsonl").read_text(encoding="utf-8").splitlines()
     shipped = {json.loads(line)["id"] for line in lines}
     named = {name for file in DATA.glob("*_ids.txt") for name in file.read_text().split()}
@@ -34,7 +34,7 @@ def test_every_generated_prompt_of_the_lists_is_shipped() -> None:
 
 
 @pytest.mark.parametrize("family", EVALUATED)
-def test_routing_is_worth_what_it_was(family: str, specadapt, tmp_path: Path) -> None:
+def test_routing_is_worth_what_it_was(family, specadapt, tmp_path):
     methods, prompts, routed, over_best = EVALUATED[family]
     table, chosen = Path("bundles") / family / "routing", ",".join(methods)
     found, profile = tmp_path / "found.json", DATA / "evaluation" / family
