@@ -4,21 +4,11 @@ import json
 
 import pytest
 from asking import HELLO, Client
+from observations import observation
 
-from schemas import DecodeChunk, DecodeStats
+from schemas import DecodeChunk
 
-STATS = DecodeStats(
-    request_id="",
-    method="draft_verify",
-    temperature=0.0,
-    prompt_tokens=9,
-    output_tokens=3,
-    context_length=12,
-    target_steps=3,
-    decode_seconds=0.1,
-    total_seconds=0.2,
-    finish_reason="stop",
-)
+STATS = observation("", "draft_verify").stats
 
 
 def chunk(request, text, finish=None):
