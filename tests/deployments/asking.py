@@ -180,12 +180,6 @@ def second_fails(ingress, after=0):
     return ids
 
 
-def once(first, then):
-    """The one stream for the first request, the other one afterwards."""
-    streams = iter([first])
-    return lambda request, whole: next(streams, then)(request, whole)
-
-
 def dies_after(real, tokens):
     """A replica that dies when it has given so many tokens of an answer, or a few more."""
 

@@ -4,13 +4,13 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from test_load_reports import Replica
 
 from deployments.actors import ActorLine, forever
 from deployments.head_training.line import SampleLine
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
 from ops.simulate.simulated_time import run_simulated
+from tests.deployments.loads.test_load_reports import Replica
 
 
 class Broken:

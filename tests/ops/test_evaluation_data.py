@@ -10,19 +10,11 @@ DATA = Path(__file__).parents[2] / "ops" / "data"
 # Methods, prompts, routed speedup over `naive`, routed over the best single method: shipped tables
 # on shipped profiles, whose seconds are the tables' own. The encoder is int8, so another kind of
 # CPU may move a prompt or two.
+SMOLLM2 = ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"]
+DEMO = ["naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3"]
 EVALUATED = {
-    "smollm2": (
-        ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"],
-        140,
-        1.50940797,
-        1.05112027,
-    ),
-    "demo": (
-        ["naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3"],
-        149,
-        1.97420511,
-        1.0156908,
-    ),
+    "smollm2": (SMOLLM2, 140, 1.50940797, 1.05112027),
+    "demo": (DEMO, 149, 1.97420511, 1.0156908),
 }
 
 

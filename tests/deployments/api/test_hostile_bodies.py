@@ -34,15 +34,11 @@ HOSTILE = [
     r'[{"role": "user", "content": [{"type": "text", "text": "\ud83d"}]}]',
 ]
 TOOL_USE = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
+TINY = {"model": "tiny", "max_tokens": 2}
 BODIES = {
     "/v1/chat/completions": HELLO
     | {"max_tokens": 2, "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
-    "/v1/completions": {
-        "model": "tiny",
-        "prompt": "hello",
-        "max_tokens": 2,
-        "grammar": {"kind": "regex", "text": "a+"},
-    },
+    "/v1/completions": TINY | {"prompt": "hello", "grammar": {"kind": "regex", "text": "a+"}},
     "/v1/responses": {
         "model": "tiny",
         "input": [

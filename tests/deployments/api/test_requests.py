@@ -110,21 +110,11 @@ def test_how_many_log_probabilities():
 
 def test_what_clients_send_back_is_accepted():
     """An assistant message as `model_dump()` of the openai package returns it."""
-    answer = {
-        "role": "assistant",
-        "content": "hi",
-        "refusal": None,
-        "tool_calls": [],
-        "function_call": None,
-        "audio": None,
-        "annotations": [],
-    }
+    answer = {"role": "assistant", "content": "hi", "tool_calls": [], "annotations": []}
+    answer |= dict.fromkeys(("refusal", "function_call", "audio"))
     messages = [{"role": "developer", "content": "be kind"}, HELLO["messages"][0], answer]
-    assert [m["role"] for m in plain_messages(chat(messages=messages).messages)] == [
-        "system",
-        "user",
-        "assistant",
-    ]
+    roles = [m["role"] for m in plain_messages(chat(messages=messages).messages)]
+    assert roles == ["system", "user", "assistant"]
 
 
 def test_text_parts_are_joined():

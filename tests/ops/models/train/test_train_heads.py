@@ -29,18 +29,9 @@ def folders(tiny_bundle, tmp_path):
 def file(folders, **changes):
     """The YAML file of a short training; a field that is None is left out."""
     bundle, folder = folders
-    fields = {
-        "bundle": bundle,
-        "generations": folder / "generations.jsonl",
-        "threads": 1,
-        "tokens": 100,
-        "batch_tokens": 512,
-        "length": 64,
-        "device": "cpu",
-        "cache_gb": 0.1,
-        "work": folder / "work",
-        "out": folder / "out",
-    } | changes
+    fields = {"bundle": bundle, "generations": folder / "generations.jsonl", "device": "cpu"}
+    fields |= {"threads": 1, "tokens": 100, "batch_tokens": 512, "length": 64, "cache_gb": 0.1}
+    fields |= {"work": folder / "work", "out": folder / "out"} | changes
     given = {k: str(v) if isinstance(v, Path) else v for k, v in fields.items() if v is not None}
     written = folder / "train.yaml"
     written.write_text(json.dumps(given))
