@@ -105,11 +105,12 @@ def test_llama_index_embeddings(base, vectors):
 def test_anthropics_tools_are_streamed_as_they_are_whole(service):
     client = anthropic.Anthropic(base_url=service.url, api_key="none", max_retries=0)
     schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Oslo"]}}}
+    schema |= {"required": ["city"], "additionalProperties": False}
     asked = {
         "model": "tiny",
         "messages": [{"role": "user", "content": "hello"}],
         "max_tokens": 100,
-        "tools": [{"name": "get_weather", "input_schema": schema | {"required": ["city"]}}],
+        "tools": [{"name": "get_weather", "input_schema": schema}],
         "tool_choice": {"type": "tool", "name": "get_weather"},
         "extra_body": {"temperature": 0},
     }
