@@ -1,6 +1,7 @@
 """The OpenAPI document: the routes that are described, with the models that validate requests."""
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -36,10 +37,15 @@ def describe(
             {"name": name, "in": "header", "schema": schema} for name, schema in headers.items()
         ]
     if asked is not None:
-        schema = asked.model_json_schema(ref_template=REFERENCE)
-        content = {"application/json": {"schema": schema}}
+        content = {"application/json": {"schema": _schema(asked)}}
         described["requestBody"] = {"required": True, "content": content}
     return described
+
+
+@cache
+def _schema(asked: type[Input]) -> Schema:
+    """Return a model's JSON schema. To make it takes milliseconds, and nobody changes it."""
+    return asked.model_json_schema(ref_template=REFERENCE)
 
 
 def described_routes(routes: Iterable[BaseRoute]) -> list[APIRoute]:

@@ -1,9 +1,6 @@
 """The chat page of the real service on the demo family, in a real Chromium."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -11,12 +8,9 @@ from page_service import CONFIG
 
 from ops.common.running_service import running_service
 
-if TYPE_CHECKING:
-    from chat_page import Browser, ChatPage
-
 
 @pytest.fixture(scope="session")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(tmp_path_factory):
     """The service that SPECADAPT_URL names, else one started here."""
     file = tmp_path_factory.mktemp("service") / "config.yaml"
     file.write_text(yaml.safe_dump(CONFIG))
@@ -25,7 +19,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
+def browser(tmp_path_factory):
     # Selenium is installed for these tests only, and the others are collected without it.
     from chat_page import Browser
 
@@ -35,9 +29,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
 
 
 @pytest.fixture
-def page(
-    browser: "Browser", address: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> "Iterator[ChatPage]":
+def page(browser, address, request, tmp_path):
     """A freshly loaded page; a picture of how the test left it is in the test's folder."""
     yield browser.open(address)
     browser.screenshot(tmp_path / f"{request.node.name}.png")

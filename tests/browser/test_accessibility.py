@@ -1,11 +1,6 @@
 """The page for those who use keys, hear it, or want it to stand still."""
 
-from typing import TYPE_CHECKING
-
 import pytest
-
-if TYPE_CHECKING:
-    from chat_page import Browser, ChatPage
 
 pytestmark = pytest.mark.browser
 
@@ -13,7 +8,7 @@ VIEWS = ("Chat", "Compare", "Routing")
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_has_its_landmarks(page: "ChatPage", view: str) -> None:
+def test_every_view_has_its_landmarks(page, view):
     page.view(view)
     if view == "Routing":
         page.until(lambda: page.all("#clusters svg"))
@@ -29,7 +24,7 @@ def test_every_view_has_its_landmarks(page: "ChatPage", view: str) -> None:
     ]
 
 
-def test_tables_can_be_heard(page: "ChatPage") -> None:
+def test_tables_can_be_heard(page):
     page.view("Routing")
     page.until(lambda: page.all("#clusters svg"))
     found = page.heard()
@@ -45,7 +40,7 @@ def test_tables_can_be_heard(page: "ChatPage") -> None:
         ("Routing", ["The routing table in force", "Everything"]),
     ],
 )
-def test_the_tab_key_goes_through_a_view(page: "ChatPage", view: str, expected: list[str]) -> None:
+def test_the_tab_key_goes_through_a_view(page, view, expected):
     page.view(view)
     if view == "Routing":
         page.until(lambda: page.all("#clusters svg"))
@@ -60,7 +55,7 @@ def test_the_tab_key_goes_through_a_view(page: "ChatPage", view: str, expected: 
     assert order == expected
 
 
-def test_links_and_buttons_work_by_key(page: "ChatPage") -> None:
+def test_links_and_buttons_work_by_key(page):
     page.run("document.querySelectorAll('nav a')[1].focus()")
     page.press("ENTER")
     page.until(lambda: page.one("#compare").is_displayed())
@@ -70,9 +65,7 @@ def test_links_and_buttons_work_by_key(page: "ChatPage") -> None:
 
 
 @pytest.mark.parametrize(("motion", "animation"), [("no-preference", "blink"), ("reduce", "none")])
-def test_nothing_moves_for_those_who_do_not_want_it(
-    browser: "Browser", page: "ChatPage", motion: str, animation: str
-) -> None:
+def test_nothing_moves_for_those_who_do_not_want_it(browser, page, motion, animation):
     browser.prefer(motion=motion)
     seen = page.imported(
         "answer.js",

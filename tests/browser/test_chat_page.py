@@ -1,14 +1,10 @@
 """What a visitor does first: look at the page, ask, read, ask again; with mouse, keys, phone."""
 
 import re
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 from page_service import LIST, METHODS
-
-if TYPE_CHECKING:
-    from chat_page import Browser, ChatPage
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +14,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text)
 
 
-def test_the_page_says_what_it_is_without_errors(page: "ChatPage") -> None:
+def test_the_page_says_what_it_is_without_errors(page):
     assert page.driver.title == "SpecAdapt"
     assert page.one("#hint").is_displayed()
     assert page.one("#note").is_displayed()
@@ -30,7 +26,7 @@ def test_the_page_says_what_it_is_without_errors(page: "ChatPage") -> None:
     assert page.console_errors() == []
 
 
-def test_an_answer_streams_and_says_who_gave_it_and_how_fast(page: "ChatPage") -> None:
+def test_an_answer_streams_and_says_who_gave_it_and_how_fast(page):
     page.run(
         """window.lengths = new Set();
         new MutationObserver(() => {
@@ -54,7 +50,7 @@ def test_an_answer_streams_and_says_who_gave_it_and_how_fast(page: "ChatPage") -
     assert page.console_errors() == []
 
 
-def test_a_second_turn_goes_on_with_the_conversation(page: "ChatPage") -> None:
+def test_a_second_turn_goes_on_with_the_conversation(page):
     page.record_conversations()
     page.ask("Hello!")
     page.finished()
@@ -75,7 +71,7 @@ def test_a_second_turn_goes_on_with_the_conversation(page: "ChatPage") -> None:
     assert len(page.conversations()[2]) == 1
 
 
-def test_a_method_can_be_chosen(page: "ChatPage") -> None:
+def test_a_method_can_be_chosen(page):
     next(o for o in page.all("#model option") if o.text == "only ngram").click()
     page.ask(LIST)
     page.finished()
@@ -83,7 +79,7 @@ def test_a_method_can_be_chosen(page: "ChatPage") -> None:
     assert page.facts()["why"] == "your choice"
 
 
-def test_an_example_is_asked_with_one_click(page: "ChatPage") -> None:
+def test_an_example_is_asked_with_one_click(page):
     page.all("#examples button")[1].click()
     page.finished()
     assert "Add a docstring" in page.one(".user .text").text
@@ -91,7 +87,7 @@ def test_an_example_is_asked_with_one_click(page: "ChatPage") -> None:
     assert page.answers()
 
 
-def test_what_the_server_refuses_is_said_and_can_be_changed(page: "ChatPage") -> None:
+def test_what_the_server_refuses_is_said_and_can_be_changed(page):
     long = "word " * 900
     page.run(f"document.getElementById('prompt').value = {long!r}")
     page.press("ENTER")
@@ -115,7 +111,7 @@ def test_what_the_server_refuses_is_said_and_can_be_changed(page: "ChatPage") ->
     assert len(page.answers()) == 1
 
 
-def test_a_server_that_is_gone_is_said_in_words(page: "ChatPage", browser: "Browser") -> None:
+def test_a_server_that_is_gone_is_said_in_words(page, browser):
     browser.offline(True)
     page.ask("Hello!")
     assert page.until(page.errors) == ["The server cannot be reached. Is it running?"]
@@ -126,7 +122,7 @@ def test_a_server_that_is_gone_is_said_in_words(page: "ChatPage", browser: "Brow
 
 
 @pytest.mark.parametrize("how", ["button", "escape"])
-def test_an_answer_can_be_stopped(page: "ChatPage", address: str, how: str) -> None:
+def test_an_answer_can_be_stopped(page, address, how):
     stop = {
         "button": "document.getElementById('stop').click()",
         "escape": "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))",
@@ -155,9 +151,7 @@ def test_an_answer_can_be_stopped(page: "ChatPage", address: str, how: str) -> N
 
 
 @pytest.mark.parametrize("width", [320, 360])
-def test_on_a_phone_nothing_is_wider_than_the_window(
-    browser: "Browser", page: "ChatPage", address: str, width: int
-) -> None:
+def test_on_a_phone_nothing_is_wider_than_the_window(browser, page, address, width):
     page = browser.open(address, width, 740)
     assert page.sideways() == 0
     page.run(f"document.getElementById('prompt').value = {'x' * 300!r}")
@@ -173,9 +167,7 @@ def test_on_a_phone_nothing_is_wider_than_the_window(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_what_is_behind_it(
-    page: "ChatPage", browser: "Browser", scheme: str
-) -> None:
+def test_text_stands_out_from_what_is_behind_it(page, browser, scheme):
     """WCAG 2.2's contrast of 4.5 for everything that is written."""
     browser.prefer(scheme)
     page.ask("Hello!")
@@ -196,7 +188,7 @@ def test_text_stands_out_from_what_is_behind_it(
         assert page.contrast(ink, ground) >= 4.5, f"{selector}: {ink} on {ground}"
 
 
-def test_everything_has_a_name_and_can_be_reached_by_keys(page: "ChatPage") -> None:
+def test_everything_has_a_name_and_can_be_reached_by_keys(page):
     for control in page.all("select, input, textarea, button, a, .scroll"):
         if control.is_displayed():
             assert control.accessible_name, control.get_attribute("outerHTML")
@@ -213,7 +205,7 @@ def test_everything_has_a_name_and_can_be_reached_by_keys(page: "ChatPage") -> N
     assert order[11:] == ["prompt", "send"]
 
 
-def test_a_line_break_does_not_send(page: "ChatPage") -> None:
+def test_a_line_break_does_not_send(page):
     page.type("one\ntwo")
     assert page.one("#prompt").get_attribute("value") == "one\ntwo"
     assert page.all(".turn") == []

@@ -1,12 +1,7 @@
 """What is made of an answer's text: markdown without HTML, the tint, another answer."""
 
-from typing import TYPE_CHECKING
-
 import pytest
 from page_service import LIST
-
-if TYPE_CHECKING:
-    from chat_page import ChatPage
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +28,7 @@ RENDERED = {
 
 
 @pytest.mark.parametrize("source", RENDERED)
-def test_markdown(page: "ChatPage", source: str) -> None:
+def test_markdown(page, source):
     html = page.imported(
         "markdown.js",
         f"""const source = {source!r};
@@ -44,7 +39,7 @@ def test_markdown(page: "ChatPage", source: str) -> None:
     assert html == RENDERED[source]
 
 
-def test_the_tint_goes_through_the_markup(page: "ChatPage") -> None:
+def test_the_tint_goes_through_the_markup(page):
     """Runs may be ahead of the text, or end before it."""
     html = page.imported(
         "answer.js",
@@ -60,7 +55,7 @@ def test_the_tint_goes_through_the_markup(page: "ChatPage") -> None:
     )
 
 
-def test_reasoning_stands_apart(page: "ChatPage") -> None:
+def test_reasoning_stands_apart(page):
     """The runs cover it too, so that nothing is tinted."""
     shown = page.imported(
         "answer.js",
@@ -75,7 +70,7 @@ def test_reasoning_stands_apart(page: "ChatPage") -> None:
 
 
 @pytest.mark.parametrize("method", ["naive", "draft_verify"])
-def test_what_was_drafted_is_tinted(page: "ChatPage", method: str) -> None:
+def test_what_was_drafted_is_tinted(page, method):
     next(o for o in page.all("#model option") if o.text == f"only {method}").click()
     # a sampled answer may be over before a draft is accepted
     page.run("document.getElementById('temperature').value = 0")
@@ -97,7 +92,7 @@ def test_what_was_drafted_is_tinted(page: "ChatPage", method: str) -> None:
         assert page.facts()["accepted"].endswith("drafted")
 
 
-def test_an_answer_can_be_asked_for_again(page: "ChatPage") -> None:
+def test_an_answer_can_be_asked_for_again(page):
     page.record_conversations()
     page.ask("Hello!")
     page.finished()
@@ -119,7 +114,7 @@ def test_an_answer_can_be_asked_for_again(page: "ChatPage") -> None:
     assert conversation[:3] == asked
 
 
-def test_a_stopped_answer_can_be_asked_for_again(page: "ChatPage") -> None:
+def test_a_stopped_answer_can_be_asked_for_again(page):
     page.run(
         """new MutationObserver((_, seen) => {
           if (document.getElementById('stop').hidden) return;

@@ -1,8 +1,5 @@
 """The page of a service that asks for keys."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import pytest
 import yaml
 from page_service import CONFIG
@@ -10,14 +7,11 @@ from page_service import CONFIG
 from deployments.guard.key_file import hash_of
 from ops.common.running_service import running_service
 
-if TYPE_CHECKING:
-    from chat_page import Browser
-
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def guarded(tmp_path_factory):
     """The address of a service that answers to one key."""
     folder = tmp_path_factory.mktemp("guarded")
     keys = {"keys": [{"name": "visitor", "sha256": hash_of("the-key")}]}
@@ -29,7 +23,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def test_a_key_is_asked_for_and_kept_for_the_tab(browser: "Browser", guarded: str) -> None:
+def test_a_key_is_asked_for_and_kept_for_the_tab(browser, guarded):
     page = browser.begin(guarded)
     for key in ("wrong", "the-key"):
         page.until(page.asks)

@@ -1,22 +1,17 @@
 """The views beside the chat: every method side by side, and the routing table as a picture."""
 
-from typing import TYPE_CHECKING
-
 import httpx
 import pytest
 from page_service import LIST, METHODS
 
-if TYPE_CHECKING:
-    from chat_page import Browser, ChatPage
-
 pytestmark = pytest.mark.browser
 
 
-def compared(page: "ChatPage") -> None:
+def compared(page):
     page.until(lambda: page.one("#run").is_displayed() and page.all("#lanes .turn"))
 
 
-def test_the_views_are_links_and_the_back_button_knows_them(page: "ChatPage") -> None:
+def test_the_views_are_links_and_the_back_button_knows_them(page):
     for name in ("Compare", "Routing", "Chat"):
         page.view(name)
         page.until(lambda name=name: page.one(f"#{name.lower()}").is_displayed())
@@ -28,7 +23,7 @@ def test_the_views_are_links_and_the_back_button_knows_them(page: "ChatPage") ->
     assert page.console_errors() == []
 
 
-def test_one_prompt_goes_through_every_method(page: "ChatPage") -> None:
+def test_one_prompt_goes_through_every_method(page):
     page.view("Compare")
     page.until(lambda: page.focused() == "question")
     page.one("#question").send_keys("Write an advertisement for soap from a tailor in Madrid.")
@@ -54,7 +49,7 @@ def test_one_prompt_goes_through_every_method(page: "ChatPage") -> None:
     assert page.console_errors() == []
 
 
-def test_a_comparison_can_be_stopped(page: "ChatPage") -> None:
+def test_a_comparison_can_be_stopped(page):
     page.view("Compare")
     page.run(
         """new MutationObserver((_, seen) => {
@@ -71,7 +66,7 @@ def test_a_comparison_can_be_stopped(page: "ChatPage") -> None:
     assert len([e for e in page.all("#lanes .text") if e.is_displayed()]) == 1
 
 
-def test_a_refusal_is_said_in_every_lane(page: "ChatPage") -> None:
+def test_a_refusal_is_said_in_every_lane(page):
     page.view("Compare")
     page.run(f"document.getElementById('question').value = {'word ' * 900!r}")
     page.one("#run").click()
@@ -80,7 +75,7 @@ def test_a_refusal_is_said_in_every_lane(page: "ChatPage") -> None:
     assert all("token" in error for error in page.errors())
 
 
-def test_the_clusters_are_listed(page: "ChatPage", address: str) -> None:
+def test_the_clusters_are_listed(page, address):
     table = httpx.get(f"{address}/v1/routing").json()
     page.view("Routing")
     page.until(lambda: page.all("#clusters svg"))
@@ -97,7 +92,7 @@ def test_the_clusters_are_listed(page: "ChatPage", address: str) -> None:
     assert page.texts("#methods tbody th") == table["methods"]
 
 
-def test_the_last_prompts_cluster_is_marked(page: "ChatPage") -> None:
+def test_the_last_prompts_cluster_is_marked(page):
     page.ask(LIST)
     page.finished()
     facts = page.facts()
@@ -107,7 +102,7 @@ def test_the_last_prompts_cluster_is_marked(page: "ChatPage") -> None:
     assert page.texts("#clusters tr[aria-current=true] th") == [facts["cluster"]]
 
 
-def test_the_view_keeps_up_with_the_table(page: "ChatPage") -> None:
+def test_the_view_keeps_up_with_the_table(page):
     page.view("Routing")
     page.until(lambda: page.all("#clusters svg"))
     before = page.one("#clusters svg")
@@ -141,7 +136,7 @@ window.fetch = async (url, options) => {
 """Adds counts of a head's versions to a replica's load report, as trained drafters have them."""
 
 
-def test_what_the_versions_of_a_head_bring_is_drawn_over_time(page: "ChatPage") -> None:
+def test_what_the_versions_of_a_head_bring_is_drawn_over_time(page):
     page.view("Routing")
     page.until(lambda: page.all("#clusters svg"))
     assert not page.one("#heads").is_displayed()
@@ -165,7 +160,7 @@ def test_what_the_versions_of_a_head_bring_is_drawn_over_time(page: "ChatPage") 
     assert page.console_errors() == []
 
 
-def test_a_table_out_of_reach_is_said(page: "ChatPage", browser: "Browser") -> None:
+def test_a_table_out_of_reach_is_said(page, browser):
     browser.offline(True)
     page.view("Routing")
     page.until(lambda: page.errors() == ["The server cannot be reached. Is it running?"])
@@ -175,9 +170,7 @@ def test_a_table_out_of_reach_is_said(page: "ChatPage", browser: "Browser") -> N
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", ["Compare", "Routing"])
-def test_on_a_phone_the_views_fit(
-    browser: "Browser", page: "ChatPage", address: str, view: str, scheme: str
-) -> None:
+def test_on_a_phone_the_views_fit(browser, page, address, view, scheme):
     browser.prefer(scheme)
     page = browser.open(address, 360, 740)
     page.view(view)

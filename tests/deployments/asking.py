@@ -147,6 +147,21 @@ def recorded(ingress, text):
     ingress.streams |= dict.fromkeys(ingress.streams, stream) | {"real": real}
 
 
+def reached(ingress):
+    """The requests that reach the methods from now on, as a list that grows."""
+    seen = []
+
+    def noted(real):
+        def stream(request, whole):
+            seen.append(request)
+            return real(request, whole)
+
+        return stream
+
+    ingress.streams |= {name: noted(real) for name, real in ingress.streams.items()}
+    return seen
+
+
 def second_fails(ingress, after=0):
     """Of the requests that come the second finds every method broken, after so many chunks; gives
     the requests' ids, which grow as they come."""
@@ -163,12 +178,6 @@ def second_fails(ingress, after=0):
 
     ingress.streams |= {name: failing(real) for name, real in ingress.streams.items()}
     return ids
-
-
-def once(first, then):
-    """The one stream for the first request, the other one afterwards."""
-    streams = iter([first])
-    return lambda request, whole: next(streams, then)(request, whole)
 
 
 def dies_after(real, tokens):

@@ -1,8 +1,7 @@
 """The parts of one ingress over a real engine on tiny models, without Ray."""
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,28 +9,25 @@ import openai
 import pytest
 import yaml
 from served import service_config
-from service_here import Ingress, ingress_here
+from service_here import ingress_here
 
 from deployments.api.prompt_reader import PromptReader
 from deployments.artifacts import served_encoder
 from deployments.guard.middleware import guarded
 from deployments.learning import feedback, link, storage
 from deployments.metrics import Metrics
-from router.embed import Encoder
-from schemas import AppConfig, GuardConfig
-from workers.bundle import Bundle
-from workers.engine import Engine
+from schemas import GuardConfig
 from workers.loader import load_engine
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient(monkeypatch):
     """A store may be as slow as a busy machine's disk."""
     monkeypatch.setattr(storage, "CALL_SECONDS", 120.0)
 
 
 @pytest.fixture(autouse=True)
-def stored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def stored_at_once(monkeypatch):
     """What is learned is stored with every exchange, and every version of the table is fetched."""
     monkeypatch.setattr(feedback, "STORE_SECONDS", 0.0)
     monkeypatch.setattr(feedback, "RETRY_SECONDS", 0.0)
@@ -39,19 +35,19 @@ def stored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def base_config(tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> AppConfig:
+def base_config(tiny_bundle, tmp_path_factory):
     return service_config(tmp_path_factory.mktemp("service"), tiny_bundle)
 
 
 @pytest.fixture
-def config(base_config: AppConfig, tmp_path: Path) -> AppConfig:
+def config(base_config, tmp_path):
     """The same artifacts, with a state folder of the test's own."""
     settings = base_config.feedback.model_copy(update={"state_uri": str(tmp_path / "state")})
     return base_config.model_copy(update={"feedback": settings})
 
 
 @pytest.fixture(scope="session")
-def engine(base_config: AppConfig, tiny_bundle: Bundle) -> Iterator[Engine]:
+def engine(base_config, tiny_bundle):
     names = [method.name for method in base_config.methods]
     made = load_engine(names, tiny_bundle, base_config.engine, "replica-1")
     yield made
@@ -59,34 +55,32 @@ def engine(base_config: AppConfig, tiny_bundle: Bundle) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def encoder(base_config: AppConfig) -> Encoder:
+def encoder(base_config):
     made = served_encoder(base_config)
     assert made is not None
     return made
 
 
 @pytest.fixture(scope="session")
-def reader(base_config: AppConfig, tiny_bundle: Bundle) -> PromptReader:
+def reader(base_config, tiny_bundle):
     return PromptReader(tiny_bundle, [m.name for m in base_config.methods], base_config.engine)
 
 
 @pytest.fixture
-async def ingress(
-    config: AppConfig, engine: Engine, encoder: Encoder, reader: PromptReader
-) -> AsyncIterator[Ingress]:
+async def ingress(config, engine, encoder, reader):
     made = await ingress_here(config, engine, encoder, reader)
     async with made.http:
         yield made
 
 
 @pytest.fixture
-def openai_client(ingress: Ingress) -> openai.AsyncOpenAI:
+def openai_client(ingress):
     """The openai package, with nothing changed but its address."""
     return openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", http_client=ingress.http)
 
 
 @pytest.fixture
-def behind_guard(ingress: Ingress, tmp_path: Path) -> Callable[..., Callable[..., Any]]:
+def behind_guard(ingress, tmp_path):
     """Put a guard before the service, whose keys are `keys` where they are given; get a maker of
     clients."""
 
@@ -130,7 +124,7 @@ class Steps:
 
 
 @pytest.fixture
-def steps(ingress: Ingress, monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+def steps(ingress, monkeypatch):
     made = Steps(ingress.engine._scheduler._step)
     monkeypatch.setattr(ingress.engine._scheduler, "_step", made)
     yield made

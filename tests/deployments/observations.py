@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deployments.request.in_flight import InFlight
-from schemas import DecodeRequest, DecodeStats, LoadReport, Observation, SamplingParams
+from schemas import (
+    DecodeRequest,
+    DecodeStats,
+    LoadReport,
+    Observation,
+    RoutingTable,
+    SamplingParams,
+)
 
 
 def load(replica: str = "a", **fields) -> LoadReport:
@@ -45,6 +52,14 @@ def request(identity: str, method: str = "a", tokens: int = 50, **fields) -> Dec
     """Return a request for an answer of at most so many tokens."""
     asked = {"prompt_token_ids": (1,) * 10, "sampling": SamplingParams(max_tokens=tokens)}
     return DecodeRequest(request_id=identity, method=method, **asked | fields)
+
+
+class Flying(InFlight):
+    """What is in flight, over reports that a test may change."""
+
+    def __init__(self, *reports: LoadReport, table: RoutingTable | None = None) -> None:
+        self.reports = list(reports)
+        super().__init__(lambda: self.reports, lambda: table)
 
 
 @contextmanager

@@ -46,16 +46,9 @@ def environment(deployment):
 
 
 def test_every_method_has_a_deployment_with_its_own_resources(config):
-    methods = [
-        {
-            "name": "naive",
-            "num_gpus": 1,
-            "num_cpus": 2,
-            "max_ongoing_requests": 5,
-            "drain_seconds": 30,
-        },
-        {"name": "ngram", "min_replicas": 1, "max_replicas": 3, "target_seconds": 2},
-    ]
+    naive = {"name": "naive", "num_gpus": 1, "num_cpus": 2, "max_ongoing_requests": 5}
+    ngram = {"name": "ngram", "min_replicas": 1, "max_replicas": 3, "target_seconds": 2}
+    methods = [naive | {"drain_seconds": 30}, ngram]
     engine = {"threads": 2, "max_waiting": 7}
     made = deployments(build(changed(config, methods=methods, engine=engine)))
     assert set(made) == {"ingress", "naive", "ngram"}
@@ -64,17 +57,13 @@ def test_every_method_has_a_deployment_with_its_own_resources(config):
     drains = [one._deployment_config.graceful_shutdown_timeout_s for one in made.values()]
     assert sorted(drains) == [30.0, 120.0, 120.0]
     assert naive.max_queued_requests == 7
-    assert naive.ray_actor_options["num_gpus"] == 1
-    assert naive.ray_actor_options["num_cpus"] == 2
+    options = naive.ray_actor_options
+    assert (options["num_gpus"], options["num_cpus"]) == (1, 2)
     assert environment(naive) == {"OMP_NUM_THREADS": "2"}, "with a core for each thread"
-    assert environment(ngram) == {
-        "OMP_NUM_THREADS": "2",
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "GOMP_SPINCOUNT": "0",
-    }
-    pinned = deployments(
-        build(changed(config, methods=methods, engine=engine | {"pin_cores": True}))
-    )
+    passive = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+    assert environment(ngram) == {"OMP_NUM_THREADS": "2"} | passive
+    pinned = changed(config, methods=methods, engine=engine | {"pin_cores": True})
+    pinned = deployments(build(pinned))
     assert environment(pinned["ngram"]) == {"OMP_NUM_THREADS": "2"}
     assert ngram.max_ongoing_requests == 10, "a batch of 8 and a quarter"
     assert ngram.max_queued_requests == 3 * 7, "the lines of three replicas"

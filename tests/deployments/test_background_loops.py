@@ -4,14 +4,13 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from observations import load
 
 from deployments.actors import ActorLine, forever
 from deployments.head_training.line import SampleLine
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
-from deployments.replica.method import MethodReplica
 from ops.simulate.simulated_time import run_simulated
+from tests.deployments.loads.test_load_reports import Replica
 
 
 class Broken:
@@ -25,7 +24,7 @@ class Broken:
         if len(self.calls) <= self.failures:
             raise ArithmeticError("broken on purpose")
 
-    async def asked(self):
+    async def asked(self, *_):
         self()
 
 
@@ -87,41 +86,17 @@ def test_the_lines_of_an_ingress_go_on(monkeypatch, kind, once, work):
     assert len(broken.calls) > 3
 
 
-class Replica(MethodReplica):
-    """What reports and heads need of a replica. `metrics` and `warm_up` may fail."""
-
-    def __init__(self, metrics, warm_up=None):
-        self._metrics = SimpleNamespace(reported=metrics, heads=metrics)
-        self._engine = SimpleNamespace(load=lambda: load("r"))
-        self._config = SimpleNamespace(engine=SimpleNamespace(openai=None))
-        self._warm_up = warm_up or Broken(0).asked
-        self._load, self._warm, self.reported = self._engine.load, False, Broken(0)
-
-    def __del__(self):
-        pass
-
-    def _line(self, _):
-        async def connect():
-            async def remote(_):
-                self.reported()
-
-            return SimpleNamespace(report=SimpleNamespace(remote=remote))
-
-        return ActorLine(connect)
-
-
 def test_a_replica_reports_on_after_an_error():
-    replica = Replica(Broken(2))
-    run_for(5.0, lambda: replica._report_forever())
-    assert len(replica.reported.calls) > 10
+    board = SimpleNamespace(report=(reported := Broken(0)).asked)
+    run_for(5.0, Replica([board], metrics=Broken(2))._report_forever)
+    assert len(reported.calls) > 10
 
 
 def test_a_replica_whose_warm_up_failed_reports():
-    warm_up = Broken(1)
-    replica = Replica(Broken(0), warm_up.asked)
-    run_for(5.0, lambda: replica._report_forever())
+    board, warm_up = SimpleNamespace(report=(reported := Broken(0)).asked), Broken(1)
+    run_for(5.0, Replica([board], warm_up=warm_up.asked)._report_forever)
     assert len(warm_up.calls) == 1
-    assert len(replica.reported.calls) > 10
+    assert len(reported.calls) > 10
 
 
 def test_a_replica_follows_heads_on_after_an_error(monkeypatch):
@@ -131,6 +106,5 @@ def test_a_replica_follows_heads_on_after_an_error(monkeypatch):
     monkeypatch.setattr("deployments.replica.method.asyncio.to_thread", at_once)
     metrics = Broken(2)
     follower = SimpleNamespace(follow=lambda: None, serving={})
-    replica = Replica(metrics)
-    run_for(60.0, lambda: replica._follow_forever(follower))
+    run_for(60.0, lambda: Replica([], metrics=metrics)._follow_forever(follower))
     assert len(metrics.calls) > 3

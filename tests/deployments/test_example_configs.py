@@ -40,7 +40,7 @@ def read(name: str) -> AppConfig:
 
 
 @pytest.fixture
-def family(tmp_path: Path) -> Bundle:
+def family(tmp_path):
     """A bundle whose parts are empty folders."""
     parts = ("target", "tokenizer", "draft", "eagle", "eagle3", "medusa")
     for part in parts:
@@ -61,13 +61,13 @@ def replicas(config: AppConfig) -> list[tuple[int, int, float]]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_shipped_configuration_is_valid(file: Path) -> None:
+def test_a_shipped_configuration_is_valid(file):
     config = read(file.stem)
     assert portfolios(config)
 
 
 @pytest.mark.parametrize("name", VLLM)
-def test_vllm_can_be_asked_for_every_method(name: str, family: Bundle) -> None:
+def test_vllm_can_be_asked_for_every_method(name, family):
     for specs in portfolios(read(name)):
         assert {spec.engine for spec in specs} == {"vllm"}
         assert all(spec.lossless for spec in specs)
@@ -78,7 +78,7 @@ def test_vllm_can_be_asked_for_every_method(name: str, family: Bundle) -> None:
 
 
 @pytest.mark.parametrize("name", VLLM)
-def test_replicas_fill_whole_gpus_of_one_machine(name: str) -> None:
+def test_replicas_fill_whole_gpus_of_one_machine(name):
     deployed = replicas(read(name))
     least = sum(low * gpus for low, _, gpus in deployed)
     most = sum(high * gpus for _, high, gpus in deployed)
@@ -89,7 +89,7 @@ def test_replicas_fill_whole_gpus_of_one_machine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in VLLM if VLLM[name]])
-def test_what_shares_a_gpu_leaves_some_of_its_memory(name: str) -> None:
+def test_what_shares_a_gpu_leaves_some_of_its_memory(name):
     config = read(name)
     for specs in portfolios(config):
         resources = resources_of(specs[0].name, config)
@@ -100,7 +100,7 @@ def test_what_shares_a_gpu_leaves_some_of_its_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in VLLM if not VLLM[name]])
-def test_what_has_no_gpu_fits_two_cores_and_24_gib(name: str) -> None:
+def test_what_has_no_gpu_fits_two_cores_and_24_gib(name):
     config = read(name)
     resources = [resources_of(specs[0].name, config) for specs in portfolios(config)]
     http = config.http
@@ -112,7 +112,7 @@ def test_what_has_no_gpu_fits_two_cores_and_24_gib(name: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["demo/routing", "demo/routing-vllm", "smollm2/routing"])
-def test_a_shipped_table_has_all_of_this_version(folder: str) -> None:
+def test_a_shipped_table_has_all_of_this_version(folder):
     """Every field and array, and the hashes of the methods' present settings."""
     place = ROOT / "bundles" / folder
     body = json.loads((place / "routing.json").read_text())
@@ -122,7 +122,7 @@ def test_a_shipped_table_has_all_of_this_version(folder: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["demo", "smollm2"])
-def test_a_shipped_profile_is_of_the_present_settings(name: str) -> None:
+def test_a_shipped_profile_is_of_the_present_settings(name):
     profile = ROOT / "ops" / "data" / "evaluation" / name / "profile.json"
     told = json.loads(profile.read_text())["settings_hashes"]
     assert told == hashes(ROOT / "bundles" / name, told)

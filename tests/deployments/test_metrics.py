@@ -8,20 +8,14 @@ from typing import get_args
 
 import pytest
 from asking import answered, prompt, spoken
+from exported_metrics import series
 from observations import load, observation
-from ray.util.metrics import Counter, Histogram, Metric
+from ray.util.metrics import Counter, Histogram
 
 from deployments.head_training.canaries import SUMS
 from deployments.learning.feedback import Feedback
-from deployments.metrics import (
-    MAX_KEYS,
-    DrafterMetrics,
-    DriftMetrics,
-    KeyMetrics,
-    Metrics,
-    ReplicaMetrics,
-)
-from schemas import DecodeStats, HeadCounts, Reason
+from deployments.metrics import MAX_KEYS, KeyMetrics, Metrics, ReplicaMetrics
+from schemas import HeadCounts, Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 ROW = re.compile(r"^\| `(ray_specadapt_\w+)` \| (\w+) \|([^|]*)\| [^|]+ \|$", re.M)
@@ -29,15 +23,14 @@ ROW = re.compile(r"^\| `(ray_specadapt_\w+)` \| (\w+) \|([^|]*)\| [^|]+ \|$", re
 
 def in_code():
     """Name as Ray exports it -> (kind, labels)."""
-    owners = (Metrics(), KeyMetrics(), ReplicaMetrics("a"), DriftMetrics(), DrafterMetrics())
-    parts = [part for owner in owners for part in vars(owner).values()]
-    found = {}
-    for metric in (part for part in parts if isinstance(part, Metric)):
-        suffix = "_total" if isinstance(metric, Counter) else ""
-        info = metric.info
-        kind = type(metric).__name__.lower()
-        found[f"ray_{info['name']}{suffix}"] = (kind, frozenset(info["tag_keys"]))
-    return found
+    return {
+        name.removesuffix("_bucket"): (
+            type(metric).__name__.lower(),
+            frozenset(metric.info["tag_keys"]),
+        )
+        for name, metric in series()
+        if not isinstance(metric, Histogram) or name.endswith("_bucket")
+    }
 
 
 def test_the_page_lists_every_metric_with_its_kind_and_labels():
@@ -95,23 +88,10 @@ def record(monkeypatch):
 
 
 def test_a_finished_answer_by_method_and_cluster(record):
-    stats = DecodeStats(
-        request_id="a",
-        method="ngram",
-        temperature=0.0,
-        prompt_tokens=5,
-        output_tokens=41,
-        context_length=46,
-        target_steps=21,
-        drafted_tokens=80,
-        accepted_tokens=20,
-        queue_seconds=0.1,
-        first_token_seconds=0.3,
-        decode_seconds=2.0,
-        total_seconds=2.5,
-        mean_batch=3.0,
-        finish_reason="stop",
-    )
+    measured = {"output_tokens": 41, "target_steps": 21, "mean_batch": 3.0}
+    measured |= {"drafted_tokens": 80, "accepted_tokens": 20, "queue_seconds": 0.1}
+    measured |= {"first_token_seconds": 0.3, "decode_seconds": 2.0, "total_seconds": 2.5}
+    stats = observation("a", "ngram", **measured).stats
     Metrics().finished(stats, 4)
     counters = {"output_tokens", "drafted_tokens", "accepted_tokens", "target_steps"}
     for name, *tags in record.told:

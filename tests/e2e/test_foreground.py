@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -86,20 +85,3 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
     finally:
         for pid in {process.pid, *alive(started)} if process.poll() is None else alive(started):
             os.kill(pid, signal.SIGKILL)
-
-
-def test_a_taken_port_is_one_clear_line(config_file):
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        done = subprocess.run(
-            [*SERVE, str(config_file), "--port", str(port)],
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS,
-        )
-    assert done.returncode == 2
-    [line] = done.stderr.splitlines()
-    assert f"127.0.0.1:{port}" in line
-    assert "--port" in line

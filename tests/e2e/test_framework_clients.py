@@ -1,5 +1,7 @@
-"""LangChain and LlamaIndex, against the running service with nothing changed but its address."""
+"""LangChain, LlamaIndex and Anthropic's package, against the running service with nothing changed
+but its address."""
 
+import anthropic
 import numpy as np
 import pytest
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
@@ -37,18 +39,6 @@ def test_langchain_chat(langchain):
     assert "".join(p.content for p in pieces) == langchain.invoke("Write a Python function").content
     assert sum(p.usage_metadata["output_tokens"] for p in pieces if p.usage_metadata) > 0
     assert len(langchain.batch(["a", "b", "c"])) == 3
-
-
-def test_langchain_conversation_and_options(langchain):
-    answer = langchain.invoke("Write a Python function", logprobs=True, top_logprobs=2, stop=["zz"])
-    assert answer.response_metadata["logprobs"]["content"]
-    parts = {"role": "user", "content": [{"type": "text", "text": "And now?"}]}
-    assert (
-        langchain.invoke([("human", "Write a Python function"), answer, parts]).usage_metadata[
-            "input_tokens"
-        ]
-        > 0
-    )
 
 
 def test_langchain_structured_output(langchain):
@@ -104,23 +94,28 @@ def test_llama_index_completions(base):
     assert text == "".join(piece.delta for piece in model.stream_complete("a b c"))
 
 
-async def test_llama_index_asynchronously(llama_index):
-    whole = await llama_index.acomplete("Write a Python function")
-    assert whole.text == llama_index.complete("Write a Python function").text
-    stream = await llama_index.astream_chat([ChatMessage(content="Write a Python function")])
-    assert "".join([piece.delta async for piece in stream]) == whole.text
-
-
-def test_llama_index_structured_output(llama_index):
-    longer = llama_index.model_copy(
-        update={"max_tokens": 60, "should_use_structured_outputs": True}
-    )
-    assert isinstance(longer.as_structured_llm(Verdict).complete("Is it so?").raw, Verdict)
-
-
 def test_llama_index_embeddings(base, vectors):
     embeddings = OpenAILikeEmbedding(
         model_name=ENCODER, api_base=base, api_key="none", embed_batch_size=10
     )
     np.testing.assert_allclose(embeddings.get_text_embedding_batch(TEXTS), vectors, atol=1e-6)
     np.testing.assert_allclose(embeddings.get_query_embedding(TEXTS[1]), vectors[1], atol=1e-6)
+
+
+def test_anthropics_tools_are_streamed_as_they_are_whole(service):
+    client = anthropic.Anthropic(base_url=service.url, api_key="none", max_retries=0)
+    schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Oslo"]}}}
+    schema |= {"required": ["city"], "additionalProperties": False}
+    asked = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 100,
+        "tools": [{"name": "get_weather", "input_schema": schema}],
+        "tool_choice": {"type": "tool", "name": "get_weather"},
+        "extra_body": {"temperature": 0},
+    }
+    whole = client.messages.create(**asked)
+    [use] = whole.content
+    assert (whole.stop_reason, use.name) == ("tool_use", "get_weather")
+    with client.messages.stream(**asked) as stream:
+        assert stream.get_final_message().content[0].input == use.input

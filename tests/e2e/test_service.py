@@ -18,13 +18,6 @@ HELLO = [{"role": "user", "content": "Write a Python function"}]
 
 def test_headers_name_who_answers_and_the_request(service):
     response = service.chat(stream=True)
-    print(
-        "HEADERS",
-        dict(response.headers),
-        service.routing()["assignment"]
-        if "assignment" in service.routing()
-        else service.routing().keys(),
-    )
     assert response.headers["x-specadapt-method"] in {m.name for m in service.config.methods}
     assert response.headers["x-specadapt-cluster"] in ("0", "1")
     assert response.headers["x-specadapt-reason"]
@@ -83,14 +76,10 @@ def test_killer_grammars_are_refused_and_end_nobody(service):
 
 
 UNREADABLE = {
-    "x-request-id": [b"caf\xe9", "日本".encode(), b"\xff\xfe"],
-    "x-session-id": [b"\xff"],
+    "x-request-id": [b"caf\xe9", "日本".encode()],
     "serve-multiplexed-model-id": [b"\xff"],
     "x-request-timeout-seconds": [b"\xff"],
-    "x-request-disconnect-disabled": [b"\xff"],
-    "traceparent": [b"\xff"],
     "authorization": [b"Bearer \xff"],
-    "user-agent": [b"\xe9"],
 }
 
 
@@ -126,7 +115,9 @@ async def test_sixty_four_streams_at_once(service):
             "stream_options": {"include_usage": True},
         }
         async with client.stream("POST", "/v1/chat/completions", json=body) as response:
-            data = [line async for line in response.aiter_lines() if line]
+            lines = [line async for line in response.aiter_lines()]
+        # What waits for long is pinged by comments.
+        data = [line for line in lines if line.startswith("data: ")]
         *events, done = [line.removeprefix("data: ") for line in data]
         return response.status_code, done, [json.loads(event) for event in events]
 

@@ -50,57 +50,49 @@ ANSWERED = counts("requests", 60, method="naive", reason="preferred", outcome="s
 GOOD = ORDER | ANSWERED | stays("circuit_state", 0, method="naive") | first_tokens(0.4)
 STARTS = 'ray_serve_deployment_replica_starts_total{application="specadapt",deployment="naive",'
 
+# The alerts' names begin with SpecAdapt.
 SCENARIOS = {
     "in order": (GOOD, set()),
-    "nothing is scraped": ({}, {"SpecAdaptNoIngress", "SpecAdaptNoMethod"}),
-    "no method": (healthy("ingress"), {"SpecAdaptNoMethod"}),
+    "nothing is scraped": ({}, {"NoIngress", "NoMethod"}),
+    "no method": (healthy("ingress"), {"NoMethod"}),
     "all circuits open": (
         ORDER | stays("circuit_state", 2, method="naive"),
-        {"SpecAdaptNoMethod", "SpecAdaptCircuitOpen"},
+        {"NoMethod", "CircuitOpen"},
     ),
-    "one circuit open": (
-        GOOD | stays("circuit_state", 2, method="ngram"),
-        {"SpecAdaptCircuitOpen"},
-    ),
+    "one circuit open": (GOOD | stays("circuit_state", 2, method="ngram"), {"CircuitOpen"}),
     "one answer in twelve breaks off": (
         GOOD | counts("requests", 5, method="naive", reason="preferred", outcome="error"),
-        {"SpecAdaptErrors"},
+        {"Errors"},
     ),
     "refused as ever": (GOOD | counts("refused", 5, status="429"), set()),
-    "nobody answers": (GOOD | counts("refused", 5, status="503"), {"SpecAdaptErrors"}),
-    "slow first tokens": (ORDER | ANSWERED | first_tokens(4.0), {"SpecAdaptSlowFirstToken"}),
+    "nobody answers": (GOOD | counts("refused", 5, status="503"), {"Errors"}),
+    "slow first tokens": (ORDER | ANSWERED | first_tokens(4.0), {"SlowFirstToken"}),
     "a line that grows": (
         GOOD | {f"ray_specadapt_replica_waiting{{{HERE}}}": f"1+1x{MINUTES}"},
-        {"SpecAdaptWaitingGrows"},
+        {"WaitingGrows"},
     ),
     "a line that does not": (GOOD | stays("replica_waiting", 3), set()),
     "a drafter fails": (
         GOOD | counts("replica_drafter_failures", 1, replica="a", drafter="eagle3"),
-        {"SpecAdaptDrafterFails"},
+        {"DrafterFails"},
     ),
     "a drafter failed once": (
         GOOD | stays("replica_drafter_failures_total", 3, replica="a", drafter="eagle3"),
         set(),
     ),
-    "no feedback actor": (
-        GOOD | counts("degraded", 30, mode="no-feedback"),
-        {"SpecAdaptNoFeedback"},
-    ),
-    "no encoder": (GOOD | counts("degraded", 30, mode="no-encoder"), {"SpecAdaptNoEncoder"}),
+    "no feedback actor": (GOOD | counts("degraded", 30, mode="no-feedback"), {"NoFeedback"}),
+    "no encoder": (GOOD | counts("degraded", 30, mode="no-encoder"), {"NoEncoder"}),
     "replicas come and go": (
         GOOD
         | {
             f'{STARTS}{HERE},replica="{index}"}}': "_x90 1x2 _x2" if index else f"1x{MINUTES}"
             for index in range(14)
         },
-        {"SpecAdaptReplicasComeAndGo"},
+        {"ReplicasComeAndGo"},
     ),
-    "a user_config that is refused": (
-        GOOD | stays("settings_refused", 1),
-        {"SpecAdaptSettingsRefused"},
-    ),
+    "a user_config that is refused": (GOOD | stays("settings_refused", 1), {"SettingsRefused"}),
     "settings in force": (GOOD | stays("settings_refused", 0), set()),
-    "drift": (GOOD | stays("drift", 0.3), {"SpecAdaptDrift"}),
+    "drift": (GOOD | stays("drift", 0.3), {"Drift"}),
 }
 
 
@@ -128,7 +120,8 @@ def test_who_fires(rules, tmp_path, name):
                 "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
                 "eval_time": "105m",
                 "exp_samples": [
-                    {"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in sorted(firing)
+                    {"labels": f'{{alertname="SpecAdapt{alert}"}}', "value": 1}
+                    for alert in sorted(firing)
                 ],
             }
         ],
@@ -145,4 +138,5 @@ def test_who_fires(rules, tmp_path, name):
 def test_every_alert_fires_once_at_least(rules):
     groups = json.loads(rules.read_text())["groups"]
     alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
-    assert alerts == set().union(*(firing for _, firing in SCENARIOS.values()))
+    fired = set().union(*(firing for _, firing in SCENARIOS.values()))
+    assert alerts == {f"SpecAdapt{name}" for name in fired}

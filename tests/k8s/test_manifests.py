@@ -56,18 +56,14 @@ def test_the_serve_configurations_are_valid(name):
     if name in LARGE_MODEL:
         file = ROOT / "configs" / f"{LARGE_MODEL[name]}.yaml"
         example = validated(yaml.safe_load(file.read_text()))
+        most = example.http.ingress_max_replicas_per_node
+        http = {"guard": example.http.guard, "ingress_max_replicas_per_node": most}
+        any_gpu = {"accelerator_type": None}
         own = {
             "bundle": example.bundle,
             "feedback": example.feedback,
-            "http": application.http.model_copy(
-                update={
-                    "guard": example.http.guard,
-                    "ingress_max_replicas_per_node": example.http.ingress_max_replicas_per_node,
-                }
-            ),
-            "methods": tuple(
-                m.model_copy(update={"accelerator_type": None}) for m in application.methods
-            ),
+            "http": application.http.model_copy(update=http),
+            "methods": tuple(m.model_copy(update=any_gpu) for m in application.methods),
         }
         assert application.model_copy(update=own) == example
         assert application.bundle.name == example.bundle.name

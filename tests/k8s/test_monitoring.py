@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 import ray.serve
+from exported_metrics import labels
 from manifests import ROOT
-from ray.util.metrics import Counter, Histogram, Metric
 from rendered import needs_kubectl, of_kind, ray_groups, rendered
-
-from deployments.metrics import DriftMetrics, Metrics, ReplicaMetrics
 
 pytestmark = needs_kubectl
 PAGE = (ROOT / "docs" / "operations.md").read_text()
@@ -25,19 +23,6 @@ def rules():
     for document in of_kind(rendered("cpu"), "PrometheusRule"):
         for group in document["spec"]["groups"]:
             yield from group["rules"]
-
-
-def exported():
-    """Ours by the names that Prometheus sees, and their labels."""
-    owners = (Metrics(), ReplicaMetrics("a"), DriftMetrics())
-    for metric in (part for owner in owners for part in vars(owner).values()):
-        if isinstance(metric, Metric):
-            name, labels = f"ray_{metric.info['name']}", set(metric.info["tag_keys"])
-            if isinstance(metric, Histogram):
-                for part in ("bucket", "sum", "count"):
-                    yield f"{name}_{part}", labels | {"le"}
-            else:
-                yield name + ("_total" if isinstance(metric, Counter) else ""), labels
 
 
 def of_ray_serve():
@@ -60,7 +45,7 @@ def asked(expression):
 
 def known():
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    return recorded | {name for name, _ in exported()} | set(of_ray_serve())
+    return recorded | labels().keys() | set(of_ray_serve())
 
 
 def test_expressions_ask_for_metrics_that_exist():
@@ -77,13 +62,13 @@ def test_a_name_that_nothing_exports_is_noticed(wrong):
 
 
 def test_expressions_group_and_filter_by_labels_that_exist():
-    labels = {"namespace", *(label for _, keys in exported() for label in keys)}
+    known = {"namespace"}.union(*labels().values())
     of_serve = {"deployment", "replica", "application"}
     for rule in rules():
         grouped = re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", rule["expr"])
         used = {name.strip() for group in grouped for name in group.split(",")}
         used |= set(re.findall(r"[{,]\s*(\w+)\s*=~?\"", rule["expr"]))
-        assert used <= (labels | of_serve if "ray_serve" in rule["expr"] else labels), rule
+        assert used <= (known | of_serve if "ray_serve" in rule["expr"] else known), rule
 
 
 def test_texts_name_only_metrics_that_exist():

@@ -20,15 +20,20 @@ from rendered import (
 )
 
 pytestmark = needs_kubectl
-every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
+every_overlay = pytest.mark.parametrize("documents", OVERLAYS, indirect=True)
 DEPLOY = ROOT / "docs" / "deploy.md"
 TLS = "specadapt-tls"
 """The Secret of a Gateway that is the cluster's."""
 
 
-@pytest.mark.parametrize("name", [*OVERLAYS, *JOBS])
-def test_every_container_is_locked_and_has_resources(name):
-    for pod in pods(rendered(name)):
+@pytest.fixture
+def documents(request):
+    return rendered(request.param)
+
+
+@pytest.mark.parametrize("documents", [*OVERLAYS, *JOBS], indirect=True)
+def test_every_container_is_locked_and_has_resources(documents):
+    for pod in pods(documents):
         assert pod.spec["automountServiceAccountToken"] is False, pod.name
         assert pod.spec["securityContext"]["runAsNonRoot"] is True, pod.name
         assert pod.spec["securityContext"]["runAsUser"] > 0, pod.name
@@ -47,8 +52,8 @@ def test_every_container_is_locked_and_has_resources(name):
 
 
 @every_overlay
-def test_ray_finds_the_places_it_writes_to(overlay):
-    for pod in pods(rendered(overlay)):
+def test_ray_finds_the_places_it_writes_to(documents):
+    for pod in pods(documents):
         volumes = {volume["name"]: volume for volume in pod.spec.get("volumes", [])}
         for container in pod.containers:
             mounts = {m["mountPath"]: m["name"] for m in container.get("volumeMounts", [])}
@@ -69,8 +74,7 @@ def mounts_of(pod):
 
 
 @every_overlay
-def test_every_ray_pod_has_the_volume_that_the_state_is_on(overlay):
-    documents = rendered(overlay)
+def test_every_ray_pod_has_the_volume_that_the_state_is_on(documents):
     place = application(documents)["args"]["feedback"]["state_uri"]
     for pod in ray_pods(documents):
         assert place in mounts_of(pod), pod.name
@@ -87,16 +91,16 @@ def test_without_the_state_component_there_is_no_shared_volume(tmp_path):
 
 
 @every_overlay
-def test_the_object_store_fits_into_shared_memory(overlay):
-    for group in ray_groups(rendered(overlay)):
+def test_the_object_store_fits_into_shared_memory(documents):
+    for group in ray_groups(documents):
         store = int(group["rayStartParams"]["object-store-memory"])
         [shared] = [v for v in group["template"]["spec"]["volumes"] if v["name"] == "shm"]
         assert store < int(shared["emptyDir"]["sizeLimit"].removesuffix("Gi")) * 2**30
 
 
 @every_overlay
-def test_only_the_autoscaler_has_a_token_of_the_api_server(overlay):
-    for pod in pods(rendered(overlay)):
+def test_only_the_autoscaler_has_a_token_of_the_api_server(documents):
+    for pod in pods(documents):
         tokens = {v["name"] for v in pod.spec.get("volumes", []) if "projected" in v}
         for container in pod.containers:
             mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
@@ -104,8 +108,8 @@ def test_only_the_autoscaler_has_a_token_of_the_api_server(overlay):
 
 
 @every_overlay
-def test_a_worker_lives_by_its_raylet_and_is_ready_by_its_own_proxy(overlay):
-    for pod in pods(rendered(overlay)):
+def test_a_worker_lives_by_its_raylet_and_is_ready_by_its_own_proxy(documents):
+    for pod in pods(documents):
         if pod.labels["app.kubernetes.io/component"] != "worker":
             continue
         [container] = pod.containers
@@ -119,9 +123,8 @@ def test_a_worker_lives_by_its_raylet_and_is_ready_by_its_own_proxy(overlay):
 
 
 @every_overlay
-def test_one_worker_may_be_evicted_at_a_time(overlay):
+def test_one_worker_may_be_evicted_at_a_time(documents):
     """`maxUnavailable` needs the scale subresource, which a RayCluster does not have."""
-    documents = rendered(overlay)
     [budget] = of_kind(documents, "PodDisruptionBudget")
     assert "maxUnavailable" not in budget["spec"]
     least = sum(group["minReplicas"] for group in ray_groups(documents)[1:])
@@ -129,8 +132,7 @@ def test_one_worker_may_be_evicted_at_a_time(overlay):
 
 
 @every_overlay
-def test_roles_name_what_they_permit(overlay):
-    documents = rendered(overlay)
+def test_roles_name_what_they_permit(documents):
     assert not of_kind(documents, "ClusterRole")
     accounts = {account["metadata"]["name"] for account in of_kind(documents, "ServiceAccount")}
     roles = {role["metadata"]["name"]: role for role in of_kind(documents, "Role")}
@@ -163,8 +165,7 @@ def selectors(documents):
 
 
 @every_overlay
-def test_whatever_selects_pods_selects_some(overlay):
-    documents = rendered(overlay)
+def test_whatever_selects_pods_selects_some(documents):
     there = list(pods(documents))
     found = list(selectors(documents))
     assert {kind["kind"] for kind in documents} >= {"NetworkPolicy", "PodDisruptionBudget"}
@@ -173,8 +174,7 @@ def test_whatever_selects_pods_selects_some(overlay):
 
 
 @every_overlay
-def test_every_pod_is_closed_unless_a_policy_opens_it(overlay):
-    documents = rendered(overlay)
+def test_every_pod_is_closed_unless_a_policy_opens_it(documents):
     policies = {p["metadata"]["name"]: p["spec"] for p in of_kind(documents, "NetworkPolicy")}
     deny = policies.pop("specadapt-default-deny")
     assert deny["policyTypes"] == ["Ingress", "Egress"]
@@ -196,8 +196,7 @@ def test_every_pod_is_closed_unless_a_policy_opens_it(overlay):
 
 
 @every_overlay
-def test_the_way_in_is_a_gateway_with_tls_and_keys(overlay):
-    documents = rendered(overlay)
+def test_the_way_in_is_a_gateway_with_tls_and_keys(documents):
     assert not of_kind(documents, "Ingress")
     [route] = of_kind(documents, "HTTPRoute")
     [parent] = route["spec"]["parentRefs"]
@@ -223,9 +222,8 @@ CLUSTER_DNS = {"169.254.20.10/32", "10.96.0.10/32"}
 """NodeLocal DNSCache's own address, and that of the Service kube-dns in kubeadm's clusters."""
 
 
-@pytest.mark.parametrize("name", [*OVERLAYS, *JOBS])
-def test_pods_reach_a_dns_cache_in_the_nodes_network(name):
-    documents = rendered(name)
+@pytest.mark.parametrize("documents", [*OVERLAYS, *JOBS], indirect=True)
+def test_pods_reach_a_dns_cache_in_the_nodes_network(documents):
     [dns] = [
         p for p in of_kind(documents, "NetworkPolicy") if p["metadata"]["name"].endswith("dns")
     ]
@@ -239,8 +237,8 @@ def test_pods_reach_a_dns_cache_in_the_nodes_network(name):
 
 
 @every_overlay
-def test_prometheus_finds_its_objects_by_one_label_in_one_place(overlay):
-    found = [d for d in rendered(overlay) if d["apiVersion"].startswith("monitoring.coreos.com/")]
+def test_prometheus_finds_its_objects_by_one_label_in_one_place(documents):
+    found = [d for d in documents if d["apiVersion"].startswith("monitoring.coreos.com/")]
     assert len(found) == 3
     assert {d["metadata"]["labels"]["release"] for d in found} == {"kube-prometheus-stack"}
     files = [f for f in (ROOT / "k8s").rglob("*.yaml") if "release: kube-prom" in f.read_text()]

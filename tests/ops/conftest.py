@@ -1,7 +1,6 @@
 """The command as a user calls it, on real parts: a tiny bundle, the real encoder."""
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -35,12 +34,12 @@ class Command:
 
 
 @pytest.fixture
-def specadapt() -> Command:
+def specadapt():
     return Command()
 
 
 @pytest.fixture(scope="session")
-def prompts_file(tmp_path_factory) -> Path:
+def prompts_file(tmp_path_factory):
     """Twelve short prompts of two domains."""
     file = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
     rows = [
@@ -52,28 +51,12 @@ def prompts_file(tmp_path_factory) -> Path:
     return file
 
 
-@pytest.fixture
-def folders(tiny_bundle, tmp_path: Path):
-    """A bundle and some answers of its target."""
-    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [10, 11, 12]}
-    lines = [json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)]
-    (tmp_path / "generations.jsonl").write_text("".join(lines))
-    return tiny_bundle.path, tmp_path
-
-
 @pytest.fixture(scope="session")
-def encoder_folder(tmp_path_factory) -> Path:
+def encoder_folder(tmp_path_factory):
     """The exported encoder: the installed one, or one exported for these tests."""
-    from router.embed import EncoderMissingError, encoder_dir, read_info
-    from router.fit.encoder_export import export_encoder
+    from served import encoder_folder
 
-    try:
-        read_info(encoder_dir())
-    except EncoderMissingError:
-        folder = tmp_path_factory.mktemp("encoder")
-        export_encoder(folder)
-        return folder
-    return encoder_dir()
+    return encoder_folder(tmp_path_factory.mktemp("encoder"))
 
 
 def two_subjects(folder, name, count):

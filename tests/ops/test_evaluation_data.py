@@ -10,23 +10,15 @@ DATA = Path(__file__).parents[2] / "ops" / "data"
 # Methods, prompts, routed speedup over `naive`, routed over the best single method: shipped tables
 # on shipped profiles, whose seconds are the tables' own. The encoder is int8, so another kind of
 # CPU may move a prompt or two.
+SMOLLM2 = ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"]
+DEMO = ["naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3"]
 EVALUATED = {
-    "smollm2": (
-        ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"],
-        140,
-        1.50940797,
-        1.05112027,
-    ),
-    "demo": (
-        ["naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3"],
-        149,
-        1.97420511,
-        1.0156908,
-    ),
+    "smollm2": (SMOLLM2, 140, 1.50940797, 1.05112027),
+    "demo": (DEMO, 149, 1.97420511, 1.0156908),
 }
 
 
-def test_every_generated_prompt_of_the_lists_is_shipped() -> None:
+def test_every_generated_prompt_of_the_lists_is_shipped():
     lines = (DATA / "generated_prompts.jsonl").read_text(encoding="utf-8").splitlines()
     shipped = {json.loads(line)["id"] for line in lines}
     named = {name for file in DATA.glob("*_ids.txt") for name in file.read_text().split()}
@@ -34,7 +26,7 @@ def test_every_generated_prompt_of_the_lists_is_shipped() -> None:
 
 
 @pytest.mark.parametrize("family", EVALUATED)
-def test_routing_is_worth_what_it_was(family: str, specadapt, tmp_path: Path) -> None:
+def test_routing_is_worth_what_it_was(family, specadapt, tmp_path):
     methods, prompts, routed, over_best = EVALUATED[family]
     table, chosen = Path("bundles") / family / "routing", ",".join(methods)
     found, profile = tmp_path / "found.json", DATA / "evaluation" / family

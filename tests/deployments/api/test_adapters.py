@@ -1,7 +1,7 @@
 """Adapters of the target, by the names that requests give as their model."""
 
 import pytest
-from asking import HELLO, posted
+from asking import HELLO, posted, reached
 from service_here import ingress_here
 
 from deployments.api.prompt_reader import PromptReader
@@ -23,17 +23,7 @@ async def adapted(config, engine, encoder, tiny_bundle, tmp_path):
     served = config.engine.model_copy(update={"lora_adapters": adapters})
     reader = PromptReader(tiny_bundle, methods, served)
     made = await ingress_here(config, engine, encoder, reader)
-    made.called = []
-
-    def recorded(real):
-        def stream(request, whole):
-            made.called.append(request)
-            return real(request, whole)
-
-        return stream
-
-    for name, real in made.streams.items():
-        made.streams[name] = recorded(real)
+    made.called = reached(made)
     async with made.http:
         yield made
 

@@ -1,11 +1,16 @@
 """Which text was drafted, as a client sees it; the plane the clusters are drawn on."""
 
 import json
+import re
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import deployments.web
 from deployments.api.replies import DraftedRuns
 from schemas import DecodeChunk
+from schemas.observation import Reason
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello there"}]}
 
@@ -60,10 +65,7 @@ async def test_the_stream_says_which_text_was_drafted(ingress, method):
     accepted = events[-1]["usage"]["speculative"]["accepted_tokens"]
     assert any(drafted for _, drafted in runs) == (accepted > 0)
     assert not all(drafted for _, drafted in runs)
-
-
-async def test_it_says_so_only_where_it_is_asked_to(ingress):
-    events = await streamed(ingress, "tiny")
+    events = await streamed(ingress, f"tiny:{method}")
     assert not any("drafted" in choice for event in events for choice in event["choices"])
 
 
@@ -74,3 +76,9 @@ async def test_the_pages_parts_are_served_and_nothing_beside_them(ingress, name)
     assert response.headers["cache-control"] == "no-cache"
     for path in ("/web/nothing.js", "/web/..%2Fingress.py", "/web/ingress.py"):
         assert (await ingress.http.get(path)).status_code == 404
+
+
+def test_the_page_has_words_for_every_reason():
+    [folder] = deployments.web.__path__
+    [listed] = re.findall(r"REASONS = \{(.*?)\n\}", Path(folder, "answer.js").read_text(), re.S)
+    assert set(re.findall(r"^\s*(\w+):", listed, re.M)) == set(get_args(Reason))

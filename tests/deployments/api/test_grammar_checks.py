@@ -40,12 +40,8 @@ def checks(ingress, tiny_bundle, monkeypatch):
         os.kill(pid, signal.SIGKILL)
 
 
-def helpers(checks):
-    return list(checks._helpers)
-
-
 def pids(checks):
-    processes = [helper._process for helper in helpers(checks)]
+    processes = [helper._process for helper in checks._helpers]
     return [process.pid for process in processes if process is not None]
 
 
@@ -84,7 +80,7 @@ async def test_bodies_that_are_nested_too_deeply_are_a_400(ingress):
 async def test_plain_prompts_do_not_wait_for_grammars(ingress, checks):
     """Every helper is stopped in the middle of a grammar; long prompts are answered meanwhile."""
     await posted(ingress, "/v1/chat/completions", given("a{3}"))
-    for helper in helpers(checks):
+    for helper in checks._helpers:
         helper._process = helper._process or helper._started()
         os.kill(helper._process.pid, signal.SIGSTOP)
     waiting = [asyncio.create_task(post(ingress, given(f"b{{{i}}}"))) for i in range(1, 9)]
@@ -101,7 +97,7 @@ async def test_plain_prompts_do_not_wait_for_grammars(ingress, checks):
 
 async def test_too_many_of_a_caller_are_a_429(ingress, checks, monkeypatch):
     monkeypatch.setattr(checks._threads, "_most", 1)
-    for helper in helpers(checks):
+    for helper in checks._helpers:
         helper._process = helper._started()
         os.kill(helper._process.pid, signal.SIGSTOP)
     first = [asyncio.create_task(post(ingress, given(text))) for text in ("b", "b", "d", "d")]
@@ -130,7 +126,7 @@ async def test_a_helper_that_does_not_answer_is_replaced(ingress, checks, monkey
     monkeypatch.setattr(grammar_checks, "PATIENCE_SECONDS", 0.5)
     [stopped] = pids(checks)
     os.kill(stopped, signal.SIGSTOP)
-    helper = next(h for h in helpers(checks) if h._process is not None)
+    helper = next(h for h in checks._helpers if h._process is not None)
     line = b'{"kind": "regex", "text": "b"}\n'
     assert await asyncio.to_thread(helper._asked, helper._process, line) == b""
     monkeypatch.undo()

@@ -21,34 +21,24 @@ def encoded(body):
     return json.dumps(body).encode()
 
 
-def refused(kind, body):
-    with pytest.raises(ApiError) as caught:
-        parse(kind, encoded(body))
-    return caught.value
-
-
+# No JSON, wherever it is: none of it reaches a field.
+NO_JSON = ["NaN", "Infinity", "-Infinity", "01", r'"\x"', '"\t"']
 # JSON that other servers fail over, as it is written in a body.
 HOSTILE = [
     *("9223372036854775808", "-9223372036854775809", str(2**70), "9" * 4300, "9" * 5000),
-    *("1e400", "-1e400", "1e-400", "-0", "-0.0", "NaN", "Infinity", "-Infinity", "01", "1.0"),
-    *("1e2", "true", "null"),
+    *("1e400", "-1e400", "1e-400", "-0", "-0.0", "1.0", "1e2", "true", "null"),
     *['""', "[]", "{}", "[[]]", "[null]", '[""]', "[{}]", "[true]"],
-    *[r'"\ud800"', r'"a\udfff"', r'"\u0000"', r'"\ufeff"', r'"\x"'],
-    *('"\ufeff"', '"\t"', '"\U0010ffff"'),
+    *[r'"\ud800"', r'"a\udfff"', r'"\u0000"', '"\ufeff"', '"\U0010ffff"'],
     *("[" * 150 + "]" * 150, "[" * 900 + "]" * 900, '{"a":' * 150 + "1" + "}" * 150),
     '{"role": "user", "role": "nobody"}',
     r'[{"role": "user", "content": [{"type": "text", "text": "\ud83d"}]}]',
 ]
 TOOL_USE = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
+TINY = {"model": "tiny", "max_tokens": 2}
 BODIES = {
     "/v1/chat/completions": HELLO
     | {"max_tokens": 2, "response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
-    "/v1/completions": {
-        "model": "tiny",
-        "prompt": "hello",
-        "max_tokens": 2,
-        "grammar": {"kind": "regex", "text": "a+"},
-    },
+    "/v1/completions": TINY | {"prompt": "hello", "grammar": {"kind": "regex", "text": "a+"}},
     "/v1/responses": {
         "model": "tiny",
         "input": [
@@ -109,8 +99,8 @@ async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, path):
         fields = [field for field in fields if field not in GenerationRequest.model_fields]
     if path in ("/v1/responses", "/v1/messages"):
         fields = [field for field in fields if field not in Passed.model_fields]
-    for gap in places(BODIES[path], fields):
-        for value in HOSTILE:
+    for number, gap in enumerate(places(BODIES[path], fields)):
+        for value in HOSTILE if number else (*HOSTILE, *NO_JSON):
             body = gap.replace('"<gap>"', value).encode()
             response = await ingress.http.post(path, content=body)
             assert response.status_code in (200, 400, 404), (body[:300], response.text[:300])
@@ -125,8 +115,9 @@ def test_whole_numbers_fit_the_engines(field, low, high):
     for value in (low, high):
         assert getattr(parse(ChatRequest, encoded(CHAT | {field: value})), field) == value
     for value in (low - 1, high + 1, 2**70, -(2**70), True, 1e300):
-        error = refused(ChatRequest, CHAT | {field: value})
-        assert (error.param, error.code) == (field, "invalid_value")
+        with pytest.raises(ApiError) as caught:
+            parse(ChatRequest, encoded(CHAT | {field: value}))
+        assert (caught.value.param, caught.value.code) == (field, "invalid_value")
 
 
 @pytest.mark.parametrize(
@@ -143,43 +134,24 @@ MANY = 100_000
 PART = {"type": "text", "text": ""}
 CALL = {"id": "1", "function": {"name": "f", "arguments": ""}}
 RESULT = {"type": "tool_result", "tool_use_id": "1", "content": [PART] * MANY}
-OUTPUT = {
-    "type": "function_call_output",
-    "call_id": "1",
-    "output": [PART | {"type": "input_text"}] * MANY,
-}
+OUTPUT = {"type": "function_call_output", "call_id": "1"}
+OUTPUT |= {"output": [PART | {"type": "input_text"}] * MANY}
+MANY_PARTS = {"role": "user", "content": [{"type": 1}] * MANY}
+MANY_CALLS = [{"role": "assistant", "tool_calls": [CALL] * 200}] * 100
+MANY_FIELDS = {f"f{i}": 1 for i in range(MANY)}
+PREDICTION = {"type": "content", "content": [PART] * MANY}
 CROWDS = {
     "messages": (ChatRequest, {"messages": [1] * MANY}, "messages"),
     "good messages": (ChatRequest, {"messages": CHAT["messages"] * MANY}, "messages"),
-    "parts": (
-        ChatRequest,
-        {"messages": [{"role": "user", "content": [{"type": 1}] * MANY}]},
-        "messages",
-    ),
-    "calls": (
-        ChatRequest,
-        {"messages": [{"role": "assistant", "tool_calls": [CALL] * 200}] * 100},
-        "messages",
-    ),
-    "a prediction's parts": (
-        ChatRequest,
-        {"prediction": {"type": "content", "content": [PART] * MANY}},
-        "prediction.content",
-    ),
-    "parts of results": (
-        CountRequest,
-        {"messages": [{"role": "user", "content": [RESULT]}]},
-        "messages",
-    ),
-    "parts of outputs": (ResponsesRequest, {"input": [OUTPUT]}, "input"),
+    "parts": (ChatRequest, {"messages": [MANY_PARTS]}, "messages"),
+    "calls": (ChatRequest, {"messages": MANY_CALLS}, "messages"),
+    "a prediction's parts": (ChatRequest, {"prediction": PREDICTION}, "prediction.content"),
+    "results": (CountRequest, {"messages": [{"role": "user", "content": [RESULT]}]}, "messages"),
+    "outputs": (ResponsesRequest, {"input": [OUTPUT]}, "input"),
     "stops": (ChatRequest, {"stop": [1] * MANY}, "stop[0]"),
-    "biases": (ChatRequest, {"logit_bias": {f"a{i}": 1 for i in range(MANY)}}, "logit_bias"),
-    "fields": (ChatRequest, {f"f{i}": 1 for i in range(MANY)}, None),
-    "a message's fields": (
-        ChatRequest,
-        {"messages": [{f"f{i}": 1 for i in range(MANY)}]},
-        "messages[0]",
-    ),
+    "biases": (ChatRequest, {"logit_bias": MANY_FIELDS}, "logit_bias"),
+    "fields": (ChatRequest, MANY_FIELDS, None),
+    "a message's fields": (ChatRequest, {"messages": [MANY_FIELDS]}, "messages[0]"),
     "tokens": (CompletionRequest, {"prompt": [1, *["a"] * MANY]}, "prompt[1]"),
     "prompts": (CompletionRequest, {"prompt": ["a", *[1] * MANY]}, "prompt[1]"),
     "lists of tokens": (CompletionRequest, {"prompt": [["a"] * MANY]}, "prompt[0][0]"),

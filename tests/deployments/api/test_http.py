@@ -2,8 +2,13 @@
 
 import json
 
+import numpy as np
+import openai
 import pytest
 from asking import HELLO, events
+
+from deployments.api.introspection import table_summary
+from deployments.artifacts import served_table
 
 
 async def test_a_chat_answer(ingress):
@@ -41,6 +46,8 @@ async def test_streaming_says_the_same(ingress):
     assert chunks[-2]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+    plain = await ingress.http.post("/v1/chat/completions", json=HELLO | {"stream": True})
+    assert "usage" not in plain.text, "it comes only where it is asked for"
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions"])
@@ -55,11 +62,6 @@ async def test_what_a_request_leaves_open_is_the_bundles(ingress, monkeypatch, p
     assert explained.json()["temperature"] == 0.0
 
 
-async def test_usage_comes_only_where_it_is_asked_for(ingress):
-    response = await ingress.http.post("/v1/chat/completions", json=HELLO | {"stream": True})
-    assert "usage" not in response.text
-
-
 async def test_models_are_listed(ingress):
     listed = (await ingress.http.get("/v1/models")).json()
     names = [model["id"] for model in listed["data"]]
@@ -69,11 +71,8 @@ async def test_models_are_listed(ingress):
 
 
 async def test_health_needs_a_replica(ingress):
-    assert (await ingress.http.get("/health")).json()["methods"] == [
-        "draft_verify",
-        "naive",
-        "ngram",
-    ]
+    health = (await ingress.http.get("/health")).json()
+    assert health["methods"] == ["draft_verify", "naive", "ngram"]
     ingress.loads.reports = ()
     response = await ingress.http.get("/health")
     assert response.status_code == 503
@@ -96,6 +95,17 @@ async def test_the_table_in_force_is_shown(ingress):
     assert [load["replica"] for load in body["loads"]] == ["replica-1"]
 
 
+def test_how_the_service_differs_from_what_was_measured_is_shown_by_method(config):
+    table = served_table(config)
+    learned = {
+        name: (np.arange(len(table.methods)) + more) / 20
+        for more, name in enumerate(("step_ratio", "batch_ratio", "prefill_ratio", "profile_share"))
+    }
+    shown = table_summary(table.with_live(**learned))
+    for array, values in learned.items():
+        assert shown[f"live_{array}"] == dict(zip(table.methods, values.tolist(), strict=True))
+
+
 async def test_a_decision_is_explained_without_answering(ingress):
     response = await ingress.http.post("/v1/routing/explain", json={"prompt": "reverse a list"})
     body = response.json()
@@ -112,24 +122,15 @@ async def test_the_page_needs_nothing_from_elsewhere(ingress):
     assert "https://" not in response.text
 
 
+def conversation(text):
+    return HELLO | {"messages": [{"role": "user", "content": text}]}
+
+
 BAD = {
     "malformed": (b'{"model": ', 400, "invalid_json", None),
-    "not an object": (b"[1]", 400, "invalid_json", None),
     "unknown model": (HELLO | {"model": "gpt-4"}, 404, "model_not_found", "model"),
-    "unknown method": (HELLO | {"model": "tiny:warp"}, 404, "model_not_found", "model"),
-    "too long": (
-        HELLO | {"messages": [{"role": "user", "content": "many words " * 500}]},
-        400,
-        "context_length_exceeded",
-        "messages",
-    ),
-    "far too long": (
-        HELLO | {"messages": [{"role": "user", "content": "x" * 1_900_000}]},
-        400,
-        "context_length_exceeded",
-        "messages",
-    ),
-    "too many tokens": (HELLO | {"max_tokens": 512}, 400, "context_length_exceeded", "messages"),
+    "too long": (conversation("many words " * 500), 400, "context_length_exceeded", "messages"),
+    "far too long": (conversation("x" * 1_900_000), 400, "context_length_exceeded", "messages"),
     "10 MB": (b"x" * 10_000_000, 413, "body_too_large", None),
 }
 
@@ -178,3 +179,22 @@ async def test_an_unforeseen_failure_is_an_error_object_too(ingress, monkeypatch
     response = await ingress.http.post("/v1/chat/completions", json=HELLO)
     assert response.status_code == 500
     assert response.json()["error"]["code"] == "internal"
+
+
+async def test_the_stream_helper_collects_the_answer(openai_client):
+    asked = HELLO | {"temperature": 0}
+    whole = (await openai_client.chat.completions.create(**asked)).choices[0].message.content
+    async with openai_client.chat.completions.stream(**asked) as stream:
+        seen = [event async for event in stream]
+    assert {event.type for event in seen} == {"chunk", "content.delta", "content.done"}
+    assert seen[-1].content == whole
+
+
+async def test_a_missed_deadline_is_not_sent_again(openai_client):
+    patient = openai_client.with_options(
+        max_retries=5, default_headers={"x-specadapt-deadline-ms": "1"}
+    )
+    with pytest.raises(openai.APIStatusError) as caught:
+        await patient.chat.completions.create(**HELLO | {"max_tokens": 400})
+    assert caught.value.code == "deadline_exceeded"
+    assert caught.value.request.headers["x-stainless-retry-count"] == "0"

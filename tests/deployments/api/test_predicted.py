@@ -78,9 +78,3 @@ async def test_a_bad_prediction_is_named(ingress, given, param):
 async def test_an_empty_prediction_asks_for_nothing(ingress):
     response, _ = await posted(ingress, prediction=predicted(""))
     assert response.headers["x-specadapt-reason"] == "preferred"
-
-
-async def test_completions_have_no_prediction(ingress):
-    asked = {"model": "tiny", "prompt": "hello", "prediction": predicted("a")}
-    response = await ingress.http.post("/v1/completions", json=asked)
-    assert response.json()["error"]["param"] == "prediction"

@@ -12,9 +12,6 @@ from deployments.errors import ApiError
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
-TOOL_NAME = "tools[0].function.name"
-
-
 def chat(**fields):
     return parse(ChatRequest, json.dumps(HELLO | fields).encode())
 
@@ -56,54 +53,23 @@ def test_more_tokens_than_the_context_has_left_is_an_error(fields):
 
 
 def test_everything_asked_for_reaches_the_sampling():
-    request = chat(
-        temperature=0,
-        top_p=0.5,
-        top_k=7,
-        min_p=0.1,
-        logit_bias={"12": -3},
-        presence_penalty=0.5,
-        frequency_penalty=-1,
-        repetition_penalty=1.2,
-        logprobs=True,
-        top_logprobs=4,
-        seed=3,
-        stop="\n",
-        max_tokens=9,
-        ignore_eos=True,
-        min_tokens=2,
-        stop_token_ids=[5],
-        include_stop_str_in_output=True,
-        skip_special_tokens=False,
-    )
-    sampling = request.sampling(1, 100)
-    assert sampling.model_dump() == {
-        "temperature": 0.0,
-        "top_p": 0.5,
-        "top_k": 7,
-        "min_p": 0.1,
-        "logit_bias": {12: -3.0},
-        "presence_penalty": 0.5,
-        "frequency_penalty": -1.0,
-        "repetition_penalty": 1.2,
-        "logprobs": 4,
-        "prompt_logprobs": None,
-        "seed": 3,
-        "max_tokens": 9,
-        "min_tokens": 2,
-        "stop": ("\n",),
-        "stop_token_ids": (5,),
-        "include_stop_str_in_output": True,
-        "skip_special_tokens": False,
-        "grammar": None,
-        "ignore_eos": True,
-    }
+    same = {"top_p": 0.5, "top_k": 7, "min_p": 0.1, "seed": 3, "max_tokens": 9, "min_tokens": 2}
+    same |= {"presence_penalty": 0.5, "frequency_penalty": -1, "repetition_penalty": 1.2}
+    same |= {"ignore_eos": True, "include_stop_str_in_output": True, "skip_special_tokens": False}
+    asked = {"temperature": 0, "logit_bias": {"12": -3}, "logprobs": True, "top_logprobs": 4}
+    asked |= {"stop": "\n", "stop_token_ids": [5]}
+    made = {"temperature": 0.0, "logit_bias": {12: -3.0}, "logprobs": 4, "prompt_logprobs": None}
+    made |= {"stop": ("\n",), "stop_token_ids": (5,), "grammar": None}
+    assert chat(**same, **asked).sampling(1, 100).model_dump() == same | made
+
+
+def form(**schema):
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def test_one_grammar_whatever_asks_for_it():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
-    asked = chat(response_format=form).sampling(1, 100).grammar
+    asked = chat(**form(name="a", schema=schema, strict=True)).sampling(1, 100).grammar
     assert (asked.kind, json.loads(asked.text)) == ("json_schema", schema)
     asked = chat(response_format={"type": "json_object"}).sampling(1, 100).grammar
     assert (asked.kind, asked.text) == ("json_object", "")
@@ -144,21 +110,11 @@ def test_how_many_log_probabilities():
 
 def test_what_clients_send_back_is_accepted():
     """An assistant message as `model_dump()` of the openai package returns it."""
-    answer = {
-        "role": "assistant",
-        "content": "hi",
-        "refusal": None,
-        "tool_calls": [],
-        "function_call": None,
-        "audio": None,
-        "annotations": [],
-    }
+    answer = {"role": "assistant", "content": "hi", "tool_calls": [], "annotations": []}
+    answer |= dict.fromkeys(("refusal", "function_call", "audio"))
     messages = [{"role": "developer", "content": "be kind"}, HELLO["messages"][0], answer]
-    assert [m["role"] for m in plain_messages(chat(messages=messages).messages)] == [
-        "system",
-        "user",
-        "assistant",
-    ]
+    roles = [m["role"] for m in plain_messages(chat(messages=messages).messages)]
+    assert roles == ["system", "user", "assistant"]
 
 
 def test_text_parts_are_joined():
@@ -167,80 +123,61 @@ def test_text_parts_are_joined():
     assert message == {"role": "user", "content": "ab"}
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "code"),
-    [
-        ({"model": None}, "model", "missing_required_parameter"),
-        ({"n": 0}, "n", "invalid_value"),
-        ({"n": 17}, "n", "invalid_value"),
-        ({"min_p": 2}, "min_p", "invalid_value"),
-        ({"repetition_penalty": 0}, "repetition_penalty", "invalid_value"),
-        ({"presence_penalty": 2.5}, "presence_penalty", "invalid_value"),
-        ({"frequency_penalty": "1"}, "frequency_penalty", "invalid_value"),
-        ({"logit_bias": {"a": 1}}, "logit_bias.a", "invalid_value"),
-        ({"logit_bias": {"7": 101}}, "logit_bias.7", "invalid_value"),
-        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),
-        ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type", "invalid_value"),
-        (
-            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
-            TOOL_NAME,
-            "invalid_value",
-        ),
-        ({"logprobs": 0}, "logprobs", "invalid_value"),
-        ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
-            "response_format.json_schema.name",
-            "missing_required_parameter",
-        ),
-        ({"grammar": {"kind": "regex", "text": 7}}, "grammar.text", "invalid_value"),
-        ({"temprature": 1}, "temprature", "unknown_parameter"),
-        ({"temperature": 2.1}, "temperature", "invalid_value"),
-        ({"temperature": "0.5"}, "temperature", "invalid_value"),
-        ({"max_tokens": 0}, "max_tokens", "invalid_value"),
-        ({"max_tokens": "8"}, "max_tokens", "invalid_value"),
-        ({"stop": [""]}, "stop[0]", "invalid_value"),
-        ({"stop": ""}, "stop", "invalid_value"),
-        ({"stop": {"a": 1}}, "stop", "invalid_value"),
-        ({"stream": 1}, "stream", "invalid_value"),
-        ({"messages": []}, "messages", "invalid_value"),
-        ({"messages": [{"role": "nobody", "content": "x"}]}, "messages[0].role", "invalid_value"),
-        (
-            {"messages": [{"role": "tool", "content": "x"}]},
-            "messages[0].tool_call_id",
-            "missing_required_parameter",
-        ),
-        (
-            {"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function"}]}]},
-            "messages[0].tool_calls[0].function",
-            "missing_required_parameter",
-        ),
-        (
-            {"messages": [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]},
-            "messages[0].tool_calls",
-            "unsupported_parameter",
-        ),
-        (
-            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
-            "messages[0].function_call",
-            "unsupported_parameter",
-        ),
-        ({"tool_choice": "any"}, "tool_choice", "invalid_value"),
-        (
-            {"tool_choice": {"type": "function"}},
-            "tool_choice.function",
-            "missing_required_parameter",
-        ),
-        ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "messages[0].content[0].type",
-            "invalid_value",
-        ),
+def call(**fields):
+    return said(role="assistant", tool_calls=[{"id": "1", "type": "function"} | fields])
+
+
+def said(**message):
+    return {"messages": [message]}
+
+
+def function(**fields):
+    return {"tools": [{"type": "function"} | fields]}
+
+
+ERRORS = {
+    "missing_required_parameter": [
+        ({"model": None}, "model"),
+        (function(), "tools[0].function"),
+        (form(schema={}), "response_format.json_schema.name"),
+        (said(role="tool", content="x"), "messages[0].tool_call_id"),
+        (call(), "messages[0].tool_calls[0].function"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
     ],
+    "unknown_parameter": [({"temprature": 1}, "temprature")],
+    "unsupported_parameter": [
+        (said(role="user", content="x", tool_calls=[{"id": "1"}]), "messages[0].tool_calls"),
+        (said(role="assistant", function_call={"name": "f"}), "messages[0].function_call"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+    ],
+    "invalid_value": [
+        *(({"n": 0}, "n"), ({"n": 17}, "n"), ({"min_p": 2}, "min_p")),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"presence_penalty": 2.5}, "presence_penalty"),
+        ({"frequency_penalty": "1"}, "frequency_penalty"),
+        ({"logit_bias": {"a": 1}}, "logit_bias.a"),
+        ({"logit_bias": {"7": 101}}, "logit_bias.7"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": 0}, "logprobs"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        (function(function={"name": "a b"}), "tools[0].function.name"),
+        ({"tool_choice": "any"}, "tool_choice"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"grammar": {"kind": "regex", "text": 7}}, "grammar.text"),
+        *(({"temperature": 2.1}, "temperature"), ({"temperature": "0.5"}, "temperature")),
+        *(({"max_tokens": 0}, "max_tokens"), ({"max_tokens": "8"}, "max_tokens")),
+        *(({"stop": [""]}, "stop[0]"), ({"stop": ""}, "stop"), ({"stop": {"a": 1}}, "stop")),
+        *(({"stream": 1}, "stream"), ({"messages": []}, "messages")),
+        (said(role="nobody", content="x"), "messages[0].role"),
+        (said(role="user", content=[{"type": "image_url"}]), "messages[0].content[0].type"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "param"), [(code, *one) for code, rows in ERRORS.items() for one in rows]
 )
-def test_errors_name_the_parameter(fields, param, code):
+def test_errors_name_the_parameter(code, fields, param):
     error = refusal(ChatRequest, HELLO | fields)
     assert (error.status, error.param, error.code) == (400, param, code)
     assert param in error.message
@@ -258,8 +195,7 @@ def test_a_message_has_content(role, said):
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"[" * 30_000],
+    "body", [b"", b"{", b"[]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"[" * 30_000]
 )
 def test_what_is_not_a_json_object_is_refused(body):
     assert refusal(ChatRequest, body).code == "invalid_json"

@@ -4,21 +4,11 @@ import json
 
 import pytest
 from asking import HELLO, Client
+from observations import observation
 
-from schemas import DecodeChunk, DecodeStats
+from schemas import DecodeChunk
 
-STATS = DecodeStats(
-    request_id="",
-    method="draft_verify",
-    temperature=0.0,
-    prompt_tokens=9,
-    output_tokens=3,
-    context_length=12,
-    target_steps=3,
-    decode_seconds=0.1,
-    total_seconds=0.2,
-    finish_reason="stop",
-)
+STATS = observation("", "draft_verify").stats
 
 
 def chunk(request, text, finish=None):
@@ -41,28 +31,26 @@ async def pieces(ingress, path, asked):
     return [piece for sent in client.sent if (piece := sent.get("body", b"").decode())]
 
 
-CHAT = HELLO | {"stream": True, "stream_options": {"include_usage": True}}
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+CHAT = HELLO | STREAM
+TEXT = {"model": "tiny", "prompt": "hello", "max_tokens": 8} | STREAM
+INPUT = {"model": "tiny", "input": "hello", "stream": True}
 
 
 @pytest.mark.parametrize(
     ("path", "asked", "begins", "ends"),
     [
         ("/v1/chat/completions", CHAT, '"role":"assistant"', '"usage":{'),
-        ("/v1/completions", {**CHAT, "prompt": "hello"}, '"text":"a"', '"usage":{'),
-        ("/v1/responses", {**CHAT, "input": "hello"}, "response.created", "response.completed"),
-        ("/v1/messages", {**CHAT, "max_tokens": 8}, "message_start", "message_stop"),
+        ("/v1/completions", TEXT, '"text":"a"', '"usage":{'),
+        ("/v1/responses", INPUT, "response.created", "response.completed"),
+        ("/v1/messages", HELLO | {"stream": True}, "message_start", "message_stop"),
     ],
 )
 async def test_every_chunk_is_one_piece(ingress, path, asked, begins, ends):
     """With what begins the stream and what ends it."""
-    taken = {
-        "/v1/completions": ("model", "prompt", "max_tokens", "stream", "stream_options"),
-        "/v1/responses": ("model", "input", "stream"),
-        "/v1/messages": ("model", "messages", "max_tokens", "stream"),
-    }.get(path, tuple(asked))
     for method in ingress.streams:
         ingress.streams[method] = three_chunks
-    first, middle, last = await pieces(ingress, path, {name: asked[name] for name in taken})
+    first, middle, last = await pieces(ingress, path, asked)
     assert begins in first
     assert '"a"' in first
     assert middle.count("data: ") == 1

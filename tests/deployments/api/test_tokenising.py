@@ -130,9 +130,6 @@ async def test_tools_beyond_any_context_are_not_tokenised(tools_reader, monkeypa
     assert caught.value.code == "context_length_exceeded"
 
 
-ADDS = {"add_special_tokens": True}
-
-
 @pytest.mark.parametrize(
     ("path", "asked", "param"),
     [

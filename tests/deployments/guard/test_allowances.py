@@ -42,13 +42,10 @@ def test_tokens_of_an_answer_are_paid_afterwards(clock):
 
 
 def test_a_tenants_keys_share_its_limits_and_new_limits_begin_anew(clock):
+    tenants = {"one": "acme", "two": "acme", "other": None}
     one, two, other = (
-        ApiKey(name=name, sha256=digit * 64, tenant=tenant)
-        for name, digit, tenant in (
-            ("one", "1", "acme"),
-            ("two", "2", "acme"),
-            ("other", "3", None),
-        )
+        ApiKey(name=name, sha256=f"{number}" * 64, tenant=tenant)
+        for number, (name, tenant) in enumerate(tenants.items())
     )
     ring = KeyRing(keys=(one, two, other), tenants={"acme": Limits(requests_per_minute=1)})
     meters = Meters(clock)

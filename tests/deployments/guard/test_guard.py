@@ -20,20 +20,17 @@ from deployments.metrics import Metrics
 from deployments.request.objectives import DEADLINE, FIRST, TOKEN
 from schemas import GuardConfig
 
+
+def key(name, **fields):
+    return {"name": name, "sha256": hash_of(f"{name}-key")} | fields
+
+
 KEYS = {
     "keys": [
-        {"name": "app", "sha256": hash_of("app-key"), "tenant": "acme"},
-        {
-            "name": "meagre",
-            "sha256": hash_of("meagre-key"),
-            "limits": {"tokens_per_minute": 1, "requests_per_minute": 100},
-        },
-        {
-            "name": "few",
-            "sha256": hash_of("few-key"),
-            "limits": {"requests_per_minute": 6, "concurrent_requests": 3},
-        },
-        {"name": "root", "sha256": hash_of("root-key"), "admin": True},
+        key("app", tenant="acme"),
+        key("meagre", limits={"tokens_per_minute": 1, "requests_per_minute": 100}),
+        key("few", limits={"requests_per_minute": 6, "concurrent_requests": 3}),
+        key("root", admin=True),
     ],
     "tenants": {"acme": {"requests_per_minute": 1000}},
 }
@@ -135,16 +132,12 @@ async def test_an_answers_tokens_count(client, stream):
     assert int(response.headers["retry-after"]) > 60
 
 
+TEXT = {"model": "tiny", "prompt": "hello", "max_tokens": 1}
 EMBEDDED = {"model": "all-MiniLM-L6-v2", "input": ["a", "b", "c", "d", "e"]}
 BATCHES = {
     "choices": ("/v1/chat/completions", HELLO | {"n": 4}, 400, "n"),
-    "choices of one prompt": (
-        "/v1/completions",
-        {"model": "tiny", "prompt": ["a"], "n": 4},
-        400,
-        "n",
-    ),
-    "prompts": ("/v1/completions", {"model": "tiny", "prompt": ["a", "b"], "n": 2}, 400, "prompt"),
+    "choices of one prompt": ("/v1/completions", TEXT | {"prompt": ["a"], "n": 4}, 400, "n"),
+    "prompts": ("/v1/completions", TEXT | {"prompt": ["a", "b"], "n": 2}, 400, "prompt"),
     "texts, one at a time": ("/v1/embeddings", EMBEDDED, 200, None),
     "texts": ("/v1/embeddings", EMBEDDED | {"input": ["a"] * 7}, 400, "input"),
 }
@@ -173,7 +166,7 @@ async def test_a_batch_is_as_many_requests_as_it_holds(client, monkeypatch, ingr
     [
         ("/v1/embeddings", EMBEDDED),
         ("/v1/routing/explain", {"prompt": "Where does this go?"}),
-        ("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 1}),
+        ("/v1/completions", TEXT),
     ],
 )
 async def test_the_tokens_of_everything_that_is_read_count(client, path, asked):
@@ -232,10 +225,10 @@ async def test_what_reads_much_without_an_answer_is_charged(
 ):
     """Here a millisecond counts as much as all that the key has in a minute."""
     monkeypatch.setattr("deployments.guard.caller.WORK_TOKENS", 1e7)
-    key = {"name": "one", "sha256": hash_of("secret"), "limits": {"tokens_per_minute": 5000}}
+    one = key("one", limits={"tokens_per_minute": 5000})
     many = [{"role": "user", "content": "word " * 80}] * 10
     body = {"model": "tiny"} | {k: many if v == "MANY" else v for k, v in fields.items()}
-    async with behind_guard({"keys": [key]})("secret") as client:
+    async with behind_guard({"keys": [one]})("one-key") as client:
         assert (await client.post(path, json=body)).status_code == status
         later = await client.post(path, json=body)
     assert later.status_code == 429, later.text

@@ -17,17 +17,12 @@ from ray.serve.config import HTTPOptions
 from running_service import until
 
 from deployments.guard import haproxy
+from ops.common.running_service import free_port
 
 pytestmark = pytest.mark.skipif(not haproxy.available(), reason="Ray brings no HAProxy")
 
 # Starts the program as Ray does, tells its process, and lives on.
 RAY = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); input()"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def written(folder, port, servers=1):

@@ -154,15 +154,10 @@ async def test_no_tenant_learns_of_another_ones_conversation(client, monkeypatch
     async with client() as http:
         answer = (await asked_by(http, "one", pinned)).json()["choices"][0]["message"]
         goes_on = [*said, answer, {"role": "user", "content": "And this?"}]
-        for name, reason in (
-            ("other", "preferred"),
-            ("alone", "preferred"),
-            ("two", "conversation"),
-        ):
-            headers = {"authorization": f"Bearer {name}"}
-            explained = await http.post(
-                "/v1/routing/explain", json={"messages": goes_on}, headers=headers
-            )
+        reasons = {"other": "preferred", "alone": "preferred", "two": "conversation"}
+        for name, reason in reasons.items():
+            asked = {"json": {"messages": goes_on}, "headers": {"authorization": f"Bearer {name}"}}
+            explained = await http.post("/v1/routing/explain", **asked)
             assert explained.json()["reason"] == reason
             asked = {"model": "tiny", "messages": goes_on, "max_tokens": 4}
             response = await asked_by(http, name, asked)

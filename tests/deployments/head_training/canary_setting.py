@@ -3,6 +3,7 @@
 import itertools
 import random
 
+from observations import load
 from stored_heads import drafted_answer
 
 from deployments.head_training.canaries import CanaryJudge
@@ -34,18 +35,8 @@ class Replica:
         self.tally.saw(drafted_answer(40, 20, head_versions={}))
 
     def report(self) -> LoadReport:
-        return LoadReport(
-            replica=self.name,
-            methods=("eagle3",),
-            running=0,
-            waiting=0,
-            outstanding_tokens=0,
-            free_slots=1,
-            answers=self.tally.answers,
-            heads=self.tally.counts,
-            refused_heads=self.refused,
-            time=0.0,
-        )
+        fields = {"answers": self.tally.answers, "heads": self.tally.counts}
+        return load(self.name, methods=("eagle3",), refused_heads=self.refused, **fields)
 
 
 class Service:

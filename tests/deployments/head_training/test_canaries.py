@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,31 +20,33 @@ from deployments.head_training.versions import VersionStore
 from schemas import LoadReport
 
 
+def ended_as(versions: VersionStore) -> int:
+    """Return the version in force, once there is no canary."""
+    heads = versions.in_force()
+    assert heads.canaries == {}
+    return heads.number("eagle3")
+
+
 @pytest.mark.parametrize(
     ("chance", "ends_as", "most"), [(BETTER, 1, MOST_ANSWERS), (SPOILT, 0, 100)]
 )
-def test_a_canary_ends_soon_where_the_difference_is_clear(
-    versions: VersionStore, chance: float, ends_as: int, most: int
-) -> None:
+def test_a_canary_ends_soon_where_the_difference_is_clear(versions, chance, ends_as, most):
     """A service in which one replica cannot load the version."""
     service = Service(versions, 1)
     service.chances = {0: USUAL, 1: chance}
     service.replicas[1].refused = {1: "no memory"}
     assert service.serve(10 * MOST_ANSWERS) < most
-    heads = versions.in_force()
-    assert (heads.number("eagle3"), heads.canaries) == (ends_as, {})
+    assert ended_as(versions) == ends_as
 
 
-def test_a_canary_that_is_no_better_ends_too(versions: VersionStore) -> None:
+def test_a_canary_that_is_no_better_ends_too(versions):
     service = Service(versions, 3)
     service.chances = {0: USUAL, 1: USUAL}
     service.serve(MOST_ANSWERS)
     assert versions.in_force().canaries == {}
 
 
-def test_a_canary_that_routing_seldom_chooses_ends_as_held_out_answers_judged_it(
-    versions: VersionStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_canary_that_routing_seldom_chooses_ends_as_held_out_answers_judged_it(versions, caplog):
     caplog.set_level("INFO")
     service = Service(versions, 14)
     service.chances = {0: USUAL, 1: BETTER}
@@ -53,28 +54,24 @@ def test_a_canary_that_routing_seldom_chooses_ends_as_held_out_answers_judged_it
     service.serve_others(MOST_ANSWERS - LEAST_ANSWERS - 1)
     assert versions.in_force().canaries
     service.serve_others(1)
-    heads = versions.in_force()
-    assert (heads.number("eagle3"), heads.canaries) == (1, {})
+    assert ended_as(versions) == 1
     assert "better on held-out answers, and routing gave it only 3" in caplog.text
 
 
 @pytest.mark.parametrize(("chance", "ends_as"), [(USUAL + 0.01, 1), (USUAL - 0.04, 0)])
 def test_a_canary_of_a_method_that_is_chosen_at_times_ends_by_its_own_answers(
-    versions: VersionStore, chance: float, ends_as: int
-) -> None:
+    versions, chance, ends_as
+):
     """They outweigh the held-out answers only beyond their interval."""
     service = Service(versions, 28)
     service.chances = {0: USUAL, 1: chance}
     assert service.serve(450) > LEAST_ANSWERS
     assert versions.in_force().canaries
     service.serve_others(MOST_ANSWERS - 450)
-    heads = versions.in_force()
-    assert (heads.number("eagle3"), heads.canaries) == (ends_as, {})
+    assert ended_as(versions) == ends_as
 
 
-def test_a_canary_that_every_replica_refuses_ends(
-    versions: VersionStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_canary_that_every_replica_refuses_ends(versions, caplog):
     service = Service(versions, 11)
     service.chances = {0: USUAL}
     for replica in service.replicas:
@@ -84,23 +81,20 @@ def test_a_canary_that_every_replica_refuses_ends(
     assert "canary 1 of eagle3 is rolled back: replicas cannot load it: model.saf" in caplog.text
 
 
-def test_a_canary_that_loads_nowhere_ends(
-    versions: VersionStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_canary_that_loads_nowhere_ends(versions, caplog):
     service = Service(versions, 15)
     for _ in range(2 * LEAST_ANSWERS):
         service.replicas[0].answer(0, USUAL)
     service.judge.step()
     assert versions.in_force().canaries
     service.serve_others(MOST_ANSWERS)
-    heads = versions.in_force()
-    assert (heads.number("eagle3"), heads.canaries) == (0, {})
+    assert ended_as(versions) == 0
     assert "no replica drafts with it" in caplog.text
 
 
 def test_a_canary_with_an_unreadable_manifest_ends_and_the_judge_goes_on(
-    versions: VersionStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    versions, tmp_path, caplog
+):
     service = Service(versions, 13)
     versions.add(head(tmp_path / "head"), origin())
     (versions.folder(1) / "version.json").write_text("{")
@@ -113,9 +107,7 @@ def test_a_canary_with_an_unreadable_manifest_ends_and_the_judge_goes_on(
     assert versions.in_force().number("eagle3") == 2
 
 
-def test_a_canary_that_has_all_requests_at_first_is_compared_once_others_follow(
-    versions: VersionStore,
-) -> None:
+def test_a_canary_that_has_all_requests_at_first_is_compared_once_others_follow(versions):
     """A vLLM engine drafts with one version at a time."""
     service = Service(versions, 18)
     for _ in range(MOST_ANSWERS):
@@ -125,11 +117,10 @@ def test_a_canary_that_has_all_requests_at_first_is_compared_once_others_follow(
     for _ in range(LEAST_ANSWERS):
         service.replicas[0].answer(0, USUAL)
     service.judge.step()
-    heads = versions.in_force()
-    assert (heads.number("eagle3"), heads.canaries) == (0, {})
+    assert ended_as(versions) == 0
 
 
-def test_what_was_counted_before_a_canary_says_nothing_of_it(versions: VersionStore) -> None:
+def test_what_was_counted_before_a_canary_says_nothing_of_it(versions):
     """The head in force looks bad by its past, which were other prompts."""
     service = Service(versions, 6)
     versions.roll_back("eagle3")
@@ -139,11 +130,10 @@ def test_what_was_counted_before_a_canary_says_nothing_of_it(versions: VersionSt
     service.judge.step()
     service.chances = {0: BETTER, 1: USUAL}
     service.serve(10 * MOST_ANSWERS)
-    heads = versions.in_force()
-    assert (heads.number("eagle3"), heads.canaries) == (0, {})
+    assert ended_as(versions) == 0
 
 
-def test_the_interval_holds_as_often_as_it_says() -> None:
+def test_the_interval_holds_as_often_as_it_says():
     """Against the same two versions many times: the ratio of their rates is within two errors."""
 
     def sums(answers: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -162,9 +152,7 @@ def test_the_interval_holds_as_often_as_it_says() -> None:
     assert 0.92 < held / 300 < 0.98
 
 
-def test_a_board_that_is_away_is_told_once(
-    versions: VersionStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_board_that_is_away_is_told_once(versions, caplog):
     def away() -> list[LoadReport]:
         raise RuntimeError("the board is away")
 
@@ -176,7 +164,7 @@ def test_a_board_that_is_away_is_told_once(
     ]
 
 
-def test_what_an_ended_replica_counted_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_ended_replica_counted_stays(monkeypatch):
     """More replicas than are remembered are not counted twice either."""
     monkeypatch.setattr(canaries, "REPLICAS", 1)
     replicas, ledger = [Replica(name, 1) for name in "abc"], Ledger()

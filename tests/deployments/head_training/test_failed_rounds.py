@@ -12,30 +12,22 @@ from schemas import Verdict
 from tests.training.counting import make_samples
 
 
-def files_left(setting: Setting) -> list[str]:
-    return [path.name for path in setting.folder.glob("*/*")]
-
-
 @pytest.mark.slow
 def test_a_failed_round_says_why_and_waits_for_new_samples(
-    setting: Setting, counting_bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    setting, counting_bundle, tmp_path, caplog
+):
     broken = tmp_path / "broken"
     shutil.copytree(counting_bundle, broken)
     (broken / "eagle3" / "config.json").unlink()
     setting.config = setting.config.model_copy(update={"bundle": broken})
-    setting.samples.take(make_samples(240))
-    trainer = setting.trainer()
-    trainer.step()
+    trainer = setting.begin()
     wait(lambda: "tuning eagle3 has failed" in caplog.text, trainer.step)
     trainer.step()
     assert "no config.json in" in caplog.text
     assert tunings() == []
 
 
-def test_a_round_whose_files_cannot_be_written_leaves_none_and_the_next_one_runs(
-    setting: Setting, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_round_whose_files_cannot_be_written_leaves_none_and_the_next_one_runs(setting, caplog):
     setting.samples.take(make_samples(240))
     setting.versions.train("eagle3")
     trainer = setting.trainer()
@@ -44,7 +36,7 @@ def test_a_round_whose_files_cannot_be_written_leaves_none_and_the_next_one_runs
             trainer.step()
     assert caplog.text.count("tuning eagle3 has failed") == 1
     assert "cannot be written" in caplog.text
-    assert files_left(setting) == ["lock"]
+    assert setting.files_left() == ["lock"]
     assert setting.versions.in_force().training is None
     setting.versions.train("eagle3")
     trainer.step()
@@ -54,25 +46,21 @@ def test_a_round_whose_files_cannot_be_written_leaves_none_and_the_next_one_runs
 
 def left_by_a_killed_trainer(setting: Setting) -> Path:
     """The folder of a round whose process was killed, and whose trainer has ended."""
-    setting.samples.take(make_samples(240))
-    setting.trainer().step()
+    setting.begin()
     (tuning,) = tunings()
     tuning.kill()
     tuning.wait()
-    (job,) = setting.folder.glob("*/job")
-    return job
+    return setting.job()
 
 
-def test_a_better_head_is_kept_while_the_store_is_away(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def away(*_: object) -> None:
+    raise OSError("the store is away")
+
+
+def test_a_better_head_is_kept_while_the_store_is_away(setting, monkeypatch):
     job = left_by_a_killed_trainer(setting)
     head(job / "head")
     (job / "verdict.json").write_text(Verdict(better=True).model_dump_json())
-
-    def away(*_: object) -> None:
-        raise OSError("the store is away")
-
     trainer = setting.trainer()
     with monkeypatch.context() as patched:
         patched.setattr(setting.versions, "add", away)
@@ -86,7 +74,7 @@ def test_a_better_head_is_kept_while_the_store_is_away(
 
 
 @pytest.mark.parametrize("why", ["too old", "erased", "no whole job", "another target"])
-def test_files_that_a_killed_trainer_has_left_go(setting: Setting, why: str) -> None:
+def test_files_that_a_killed_trainer_has_left_go(setting, why):
     job = left_by_a_killed_trainer(setting)
     forgotten = 2.0 * 3600.0 * setting.config.feedback.retain_hours
     if why == "too old":
@@ -106,27 +94,21 @@ def test_files_that_a_killed_trainer_has_left_go(setting: Setting, why: str) -> 
     assert not job.exists()
 
 
-def test_a_round_whose_actor_dies_with_it_each_time_fails(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_round_whose_actor_dies_with_it_each_time_fails(setting, monkeypatch, caplog):
     monkeypatch.setattr(training, "MOST_STARTS", 2)
     for _ in range(2):
         left_by_a_killed_trainer(setting)
     setting.trainer().step()
     assert tunings() == []
     assert "tuning eagle3 has failed" in caplog.text
-    assert files_left(setting) == ["lock"]
+    assert setting.files_left() == ["lock"]
 
 
-def test_a_round_ends_when_it_holds_an_answer_for_too_long(
-    setting: Setting, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_round_ends_when_it_holds_an_answer_for_too_long(setting, caplog):
     """Requests run all the time, so that it cannot end by itself."""
     caplog.set_level("INFO")
     retained = 3600.0 * setting.config.feedback.retain_hours
-    setting.samples.take(make_samples(240))
-    trainer = setting.trainer()
-    trainer.step()
+    trainer = setting.begin()
     setting.busy = True
     trainer.hold()
     setting.now = 2.0 * retained
@@ -135,20 +117,14 @@ def test_a_round_ends_when_it_holds_an_answer_for_too_long(
     setting.now += 1.0  # the oldest answer has the time 1
     trainer.step()
     assert tunings() == []
-    assert files_left(setting) == ["lock"]
+    assert setting.files_left() == ["lock"]
     assert "the round of eagle3 ends: one of its answers is 2 times as old" in caplog.text
 
 
-def test_a_refused_round_is_remembered_also_if_the_store_is_away_at_its_end(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_round_is_remembered_also_if_the_store_is_away_at_its_end(setting, monkeypatch):
     job = left_by_a_killed_trainer(setting)
     (job / "verdict.json").write_text(Verdict(better=False, reason="worse").model_dump_json())
     trainer = setting.trainer()
-
-    def away(*_: object) -> None:
-        raise OSError("the store is away")
-
     with monkeypatch.context() as patched:
         patched.setattr(setting.versions, "train", away)
         trainer.step()

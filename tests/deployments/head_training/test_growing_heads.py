@@ -4,8 +4,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from conftest_bundle import byte_tokenizer
@@ -20,7 +19,6 @@ from deployments.head_training.versions import VersionStore
 from deployments.replica.heads import HeadFollower
 from schemas import AppConfig, DecodeStats, EngineConfig, FeedbackConfig, MethodDeployment, Sample
 from tests.training.counting import make_samples
-from workers.bundle import Bundle
 from workers.loader import load_engine
 from workers.portfolio import served_bundle
 from workers.torch_engine.engine import TorchEngine
@@ -29,7 +27,7 @@ METHODS = ("eagle3", "adaptive")
 
 
 @pytest.fixture
-def config(counting_bundle: Path, tmp_path: Path) -> AppConfig:
+def config(counting_bundle, tmp_path):
     """A service of the counting target alone, which trains."""
     bundle = tmp_path / "bundle"
     shutil.copytree(counting_bundle / "target", bundle / "target")
@@ -42,12 +40,12 @@ def config(counting_bundle: Path, tmp_path: Path) -> AppConfig:
 
 
 @pytest.fixture
-def bundle(config: AppConfig) -> Bundle:
+def bundle(config):
     return served_bundle(config)
 
 
 @pytest.fixture
-def engine(bundle: Bundle) -> Iterator[TorchEngine]:
+def engine(bundle):
     loaded = load_engine(METHODS, bundle, EngineConfig.model_validate(SMALL | {"max_waiting": 300}))
     assert isinstance(loaded, TorchEngine)
     yield loaded
@@ -56,12 +54,8 @@ def engine(bundle: Bundle) -> Iterator[TorchEngine]:
 
 @pytest.mark.slow
 async def test_a_running_engine_drafts_with_a_head_that_its_own_answers_made(
-    config: AppConfig,
-    bundle: Bundle,
-    engine: TorchEngine,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    config, bundle, engine, tmp_path, monkeypatch
+):
     monkeypatch.setattr(training, "LOOK_SECONDS", 0.0)
     assert trained_parts(config, bundle) == ["eagle3"]
     versions = VersionStore(config.feedback, bundle.name, TARGET)

@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
 from stored_heads import head, origin
-from tuning_setting import Setting, tunings, wait
+from tuning_setting import tunings, wait
 
 from deployments.head_training.tuning import Tuning
 from tests.training.counting import make_samples
@@ -23,10 +22,8 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting: Setting) -> None:
-    setting.samples.take(make_samples(240))
-    first = setting.trainer()
-    first.step()
+def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting):
+    first = setting.begin()
     (tuning,) = tunings()
     setting.busy = True
     first.hold()
@@ -56,17 +53,14 @@ def test_a_round_is_held_while_requests_run_and_survives_its_trainer(setting: Se
     assert heads.canaries["eagle3"].number == version.number
     second.step()
     assert tunings() == []
-    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+    assert setting.files_left() == ["lock"]
 
 
-def test_a_tuning_dies_with_its_starter_even_if_it_is_stopped(setting: Setting) -> None:
-    setting.samples.take(make_samples(240))
-    trainer = setting.trainer()
-    trainer.step()
+def test_a_tuning_dies_with_its_starter_even_if_it_is_stopped(setting):
+    setting.begin()
     (tuning,) = tunings()
     tuning.kill()
-    (job,) = setting.folder.glob("*/job")
-    starter = subprocess.Popen([sys.executable, "-c", STARTER, str(job)])
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, str(setting.job())])
     wait(lambda: bool(psutil.Process(starter.pid).children()))
     (child,) = psutil.Process(starter.pid).children()
     wait(lambda: child.nice() == 19)
@@ -77,7 +71,7 @@ def test_a_tuning_dies_with_its_starter_even_if_it_is_stopped(setting: Setting) 
     wait(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_tuning_whose_starter_died_at_once_ends_too(tmp_path: Path) -> None:
+def test_a_tuning_whose_starter_died_at_once_ends_too(tmp_path):
     """The starter's number is another process's: the death signal was set too late."""
     command = [sys.executable, "-m", "training.tuning_process", str(tmp_path / "job"), "1"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -85,9 +79,7 @@ def test_a_tuning_whose_starter_died_at_once_ends_too(tmp_path: Path) -> None:
     assert ended.stderr.strip() == "the process that started this one has ended"
 
 
-def test_nothing_begins_before_it_may(
-    setting: Setting, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_begins_before_it_may(setting, tmp_path, caplog):
     """What a round lacks is said once, when it is due."""
     trainer = setting.trainer()
     setting.samples.take(make_samples(20))
@@ -109,7 +101,7 @@ def test_nothing_begins_before_it_may(
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_a_round_ends_when_one_of_its_answers_is_erased(setting: Setting, held: bool) -> None:
+def test_a_round_ends_when_one_of_its_answers_is_erased(setting, held):
     made = make_samples(240)
     owners = {False: "tenant learned", True: "tenant held"}
     setting.samples.take([s.model_copy(update={"owner": owners[s.held]}) for s in made])
@@ -120,16 +112,13 @@ def test_a_round_ends_when_one_of_its_answers_is_erased(setting: Setting, held: 
     for _ in range(2):
         trainer.step()
     assert tunings() == []
-    assert [path.name for path in setting.folder.glob("*/*")] == ["lock"]
+    assert setting.files_left() == ["lock"]
 
 
-def test_a_later_round_still_knows_the_bundles_own_head(setting: Setting, tmp_path: Path) -> None:
+def test_a_later_round_still_knows_the_bundles_own_head(setting, tmp_path):
     setting.versions.promote(setting.versions.add(head(tmp_path / "head"), origin()).number)
-    setting.samples.take(make_samples(240))
-    trainer = setting.trainer()
-    trainer.step()
-    (folder,) = setting.folder.glob("*/job")
-    job = Tuning(folder).job
+    trainer = setting.begin()
+    job = Tuning(setting.job()).job
     assert job.parent_number == 1
     assert job.own == (setting.config.bundle / "eagle3").resolve() != job.parent
     setting.versions.pause(True)
@@ -138,14 +127,10 @@ def test_a_later_round_still_knows_the_bundles_own_head(setting: Setting, tmp_pa
 
 
 @pytest.mark.parametrize("decision", ["pause", "other parent", "delete the files"])
-def test_a_running_round_ends_when_its_result_is_no_longer_wanted(
-    setting: Setting, tmp_path: Path, decision: str
-) -> None:
-    setting.samples.take(make_samples(240))
-    trainer = setting.trainer()
-    trainer.step()
+def test_a_running_round_ends_when_its_result_is_no_longer_wanted(setting, tmp_path, decision):
+    trainer = setting.begin()
     assert len(tunings()) == 1
-    (job,) = setting.folder.glob("*/job")
+    job = setting.job()
     if decision == "pause":
         setting.versions.pause(True)
     elif decision == "other parent":

@@ -1,6 +1,5 @@
 """The samples of a round: when there are enough, and which of them train and judge a head."""
 
-import pytest
 from sampled import sample
 
 from deployments.head_training import rounds
@@ -17,7 +16,7 @@ LEARNED = "1" * 64
 """A conversation that is not held."""
 
 
-def test_a_flood_of_one_kind_does_not_judge_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_one_kind_does_not_judge_alone(monkeypatch):
     monkeypatch.setattr(rounds, "MOST_HELD", 6)
     flood = [sample(f"flood {i}", conversation="0" * 64, time=100.0 + i) for i in range(20)]
     other = [sample(f"other {i}", conversation="0" * 64, cluster=1, time=i) for i in range(2)]
@@ -26,7 +25,7 @@ def test_a_flood_of_one_kind_does_not_judge_alone(monkeypatch: pytest.MonkeyPatc
     assert [each.time for each in judging] == [0.0, 1.0, 116.0, 117.0, 118.0, 119.0]
 
 
-def test_turns_of_a_completion_share_its_conversation() -> None:
+def test_turns_of_a_completion_share_its_conversation():
     answer = tuple(range(100, 120))
     first = sample("first", prompt_token_ids=(1, 2, 3), answer_token_ids=answer)
     text = (1, 2, 3, *answer)
@@ -49,7 +48,7 @@ def test_turns_of_a_completion_share_its_conversation() -> None:
     ]
 
 
-def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_mixes_older_samples_with_the_newest(monkeypatch):
     monkeypatch.setattr(rounds, "MOST_TOKENS", 60)
     kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(20)]
 
@@ -65,7 +64,7 @@ def test_a_round_mixes_older_samples_with_the_newest(monkeypatch: pytest.MonkeyP
     assert len(alone) == 6
 
 
-def test_rounds_in_vain_wait_for_more_samples_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_in_vain_wait_for_more_samples_each_time(monkeypatch):
     monkeypatch.setattr(rounds, "ROUND_TOKENS", 10)
     kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(100)]
     assert are_enough(kept, PastRounds(seen=97.0, in_vain=0))
@@ -78,7 +77,7 @@ def test_rounds_in_vain_wait_for_more_samples_each_time(monkeypatch: pytest.Monk
     assert not are_enough(kept, PastRounds(seen=50.0, in_vain=60))
 
 
-def test_only_conversations_that_the_judge_sees_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_conversations_that_the_judge_sees_count(monkeypatch):
     """A long conversation's turns are the newest held answers, and answers of one token are none
     to draft for."""
     monkeypatch.setattr(rounds, "MOST_HELD", LEAST_CONVERSATIONS)
@@ -96,7 +95,7 @@ def test_only_conversations_that_the_judge_sees_count(monkeypatch: pytest.Monkey
     assert lacking([learned, *held(LEAST_CONVERSATIONS, answer_token_ids=(1,))]) is not None
 
 
-def test_an_answer_that_fills_half_of_a_round_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_fills_half_of_a_round_is_left_out(monkeypatch):
     monkeypatch.setattr(rounds, "MOST_TOKENS", 60)
     monkeypatch.setattr(rounds, "ROUND_TOKENS", 10)
     large = sample("large", tokens=32, conversation=LEARNED, time=100.0)

@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 import pytest
-from asking import HELLO, answered, dies_after, posted, prompt, spoken
+from asking import HELLO, answered, dies_after, posted, prompt, reached, spoken
 
 from deployments.api.answering import NO_LEARNING
 from deployments.guard.key_file import hash_of
@@ -68,23 +68,13 @@ async def test_every_api_gives_samples_unless_the_request_says_no(ingress, kept,
 
 
 @pytest.mark.parametrize("path", ASKED)
-async def test_every_api_keeps_past_answers_unless_the_request_says_no(ingress, monkeypatch, path):
+async def test_every_api_keeps_past_answers_unless_the_request_says_no(ingress, path):
     """What drafters of later requests look up."""
-    requests, streams = [], ingress.streams
-    for name, real in dict(streams).items():
-        monkeypatch.setitem(streams, name, _noted(real, requests))
+    requests = reached(ingress)
     await posted(ingress, path, ASKED[path])
     await posted(ingress, path, ASKED[path] | {"store": False})
     await ingress.http.post(path, json=ASKED[path], headers={NO_LEARNING: "1"})
     assert [request.kept for request in requests] == [True, False, False]
-
-
-def _noted(real, requests):
-    def stream(request, whole):
-        requests.append(request)
-        return real(request, whole)
-
-    return stream
 
 
 async def test_turns_of_a_conversation_share_its_hash(ingress, kept):

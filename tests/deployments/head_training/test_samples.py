@@ -5,6 +5,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from asking import Clock
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,16 +16,6 @@ from schemas import FeedbackConfig
 from schemas.sample import LEAST_ROOM
 
 HOUR = 3600.0
-
-
-class Clock:
-    """Seconds since the epoch, as a test sets them."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 class KilledError(BaseException):
@@ -58,7 +49,9 @@ fsspec.register_implementation("dying", Dying, clobber=True)
 
 @pytest.fixture
 def clock():
-    return Clock()
+    made = Clock()
+    made.now = 1000.0
+    return made
 
 
 @pytest.fixture

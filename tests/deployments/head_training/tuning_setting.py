@@ -12,6 +12,7 @@ from deployments.head_training.samples import Samples
 from deployments.head_training.trainer import HeadTrainer
 from deployments.head_training.versions import VersionStore
 from schemas import AppConfig, FeedbackConfig, MethodDeployment
+from tests.training.counting import make_samples
 from workers.bundle import load_bundle
 
 PATIENCE_SECONDS = 300.0
@@ -35,6 +36,21 @@ class Setting:
         feedback = self.config.feedback
         self.samples = Samples(feedback, "counting", target, lambda: self.now)
         self.versions = VersionStore(feedback, "counting", target)
+
+    def begin(self) -> HeadTrainer:
+        """Begin a round with enough answers, and return its trainer."""
+        self.samples.take(make_samples(240))
+        trainer = self.trainer()
+        trainer.step()
+        return trainer
+
+    def job(self) -> Path:
+        """Return the folder of the one round."""
+        (folder,) = self.folder.glob("*/job")
+        return folder
+
+    def files_left(self) -> list[str]:
+        return [path.name for path in self.folder.glob("*/*")]
 
     def trainer(self) -> HeadTrainer:
         bundle = load_bundle(self.config.bundle)

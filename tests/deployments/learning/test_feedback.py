@@ -36,13 +36,6 @@ class TestFeedback:
         assert reply.table.version > first.table.version
         assert live_steps(first.table.updated(reply.table)) > 0
 
-    async def test_an_observation_sent_twice_counts_once(self, config):
-        actor = Feedback(config)
-        once = await actor.exchange([observation("a")], ("", -1))
-        again = await actor.exchange([observation("a")], ("", -1))
-        assert again.acknowledged
-        assert live_steps(again.table) == live_steps(once.table)
-
     async def test_what_was_taken_is_acknowledged_once_it_is_stored(self, config, monkeypatch):
         """Each ingress is told of its own, also of those that another's call stores."""
         actor = Feedback(config)
@@ -194,13 +187,6 @@ class TestLink:
         assert line.link.problem is not None
         await line.link.exchange()
         assert (line.link.problem, line.link.ingresses) == (None, 2)
-
-    async def test_unacknowledged_observations_stay(self, line, config):
-        line.actor = Feedback(config)
-        Feedback(config)  # supersedes it
-        line.link.observe(observation("a"))
-        await line.link.exchange()
-        assert line.link.waiting == 1
 
     async def test_what_the_actor_has_taken_is_sent_again_to_its_successor_only(
         self, line, config, monkeypatch

@@ -69,12 +69,14 @@ async def test_a_young_board_does_not_hide_replicas_known_before(clock):
 
 
 class Replica(MethodReplica):
-    """The reports of a replica, to the board that `boards` ends with."""
+    """The reports of a replica, to the board that `boards` ends with. Metrics and warm-up may
+    fail."""
 
-    def __init__(self, name, boards):
+    def __init__(self, boards, name="r", metrics=lambda _: None, warm_up=None):
         self._name, self._boards, self._warm = name, boards, False
         self._config = SimpleNamespace(engine=SimpleNamespace(openai=None))
-        self._metrics = SimpleNamespace(reported=lambda _: None)
+        self._metrics = SimpleNamespace(reported=metrics, heads=metrics)
+        self._warmed_up_by = warm_up
 
     def __del__(self):
         pass
@@ -83,7 +85,8 @@ class Replica(MethodReplica):
         return load(self._name)
 
     async def _warm_up(self):
-        pass
+        if self._warmed_up_by is not None:
+            await self._warmed_up_by()
 
     def _line(self, _):
         async def connect():
@@ -99,7 +102,7 @@ def test_a_new_board_hears_from_every_replica_before_it_settles(monkeypatch):
         now = asyncio.get_running_loop().time
         monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=now))
         names, boards = {str(i) for i in range(8)}, []
-        tasks = [asyncio.create_task(Replica(i, boards)._report_forever()) for i in names]
+        tasks = [asyncio.create_task(Replica(boards, i)._report_forever()) for i in names]
         await asyncio.sleep(60.0)
         boards.append(LoadBoard(0.25))
         while not (loads := await boards[-1].loads()).settled:

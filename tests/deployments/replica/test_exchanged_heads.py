@@ -2,8 +2,6 @@
 
 import itertools
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from stored_heads import TARGET, drafted_answer, origin, store
 
 from deployments.replica.heads import COUNTED, HeadFollower, HeadTally
 from schemas import EngineConfig, FeedbackConfig, HeadCounts
-from workers.bundle import Bundle
 from workers.loader import load_engine
 from workers.torch_engine.engine import TorchEngine
 
@@ -22,7 +19,7 @@ _prompts = itertools.count(1)
 
 
 @pytest.fixture
-def engine(tiny_bundle: Bundle) -> Iterator[TorchEngine]:
+def engine(tiny_bundle):
     loaded = load_engine(["eagle3", "medusa"], tiny_bundle, EngineConfig.model_validate(SMALL))
     assert isinstance(loaded, TorchEngine)
     yield loaded
@@ -30,14 +27,21 @@ def engine(tiny_bundle: Bundle) -> Iterator[TorchEngine]:
 
 
 @pytest.fixture
-def heads(tiny_bundle: Bundle, tmp_path: Path) -> Path:
+def heads(tiny_bundle, tmp_path):
     torch.manual_seed(4)
     random_heads.save_heads(tmp_path / "heads", hugging_face(tiny_bundle.part("target")).config)
     return tmp_path / "heads"
 
 
-def follower(engine: TorchEngine, uri: Path) -> HeadFollower:
-    return HeadFollower(engine, FeedbackConfig(state_uri=str(uri)), "tiny", TARGET)
+@pytest.fixture
+def kept(tmp_path):
+    return store(str(tmp_path / "state"))
+
+
+@pytest.fixture
+def one(engine, tmp_path):
+    feedback = FeedbackConfig(state_uri=str(tmp_path / "state"))
+    return HeadFollower(engine, feedback, "tiny", TARGET)
 
 
 async def versions(engine: TorchEngine, method: str) -> dict[str, int]:
@@ -46,8 +50,7 @@ async def versions(engine: TorchEngine, method: str) -> dict[str, int]:
     return answer.stats.head_versions
 
 
-async def test_what_is_in_force_drafts(engine: TorchEngine, heads: Path, tmp_path: Path) -> None:
-    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+async def test_what_is_in_force_drafts(kept, one, engine, heads):
     one.follow()
     assert (one.serving, await versions(engine, "eagle3")) == ({}, {"eagle3": 0})
     kept.add(heads / "eagle3", origin())
@@ -64,8 +67,7 @@ async def test_what_is_in_force_drafts(engine: TorchEngine, heads: Path, tmp_pat
     assert (one.serving, await versions(engine, "eagle3")) == ({"eagle3": 0}, {"eagle3": 0})
 
 
-async def test_a_canary_begins_and_ends(engine: TorchEngine, heads: Path, tmp_path: Path) -> None:
-    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+async def test_a_canary_begins_and_ends(kept, one, engine, heads):
     kept.add(heads / "medusa", origin("medusa"))
     kept.try_out(1, 1 - 1e-9)  # the hash of any id is below that
     one.follow()
@@ -76,10 +78,7 @@ async def test_a_canary_begins_and_ends(engine: TorchEngine, heads: Path, tmp_pa
     assert await versions(engine, "medusa") == {"medusa": 0}
 
 
-async def test_a_head_that_does_not_fit_is_refused_once(
-    engine: TorchEngine, heads: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+async def test_a_head_that_does_not_fit_is_refused_once(kept, one, engine, heads, tmp_path, caplog):
     kept.add(heads / "eagle3", origin())
     (tmp_path / "spoilt").mkdir()
     kept.add(tmp_path / "spoilt", origin())
@@ -96,10 +95,7 @@ async def test_a_head_that_does_not_fit_is_refused_once(
     assert one.refused[2] in refusals[0]
 
 
-async def test_a_damaged_version_does_not_hold_up_other_heads(
-    engine: TorchEngine, heads: Path, tmp_path: Path
-) -> None:
-    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+async def test_a_damaged_version_does_not_hold_up_other_heads(kept, one, engine, heads):
     kept.promote(kept.add(heads / "eagle3", origin()).number)
     kept.promote(kept.add(heads / "medusa", origin("medusa")).number)
     (kept.folder(1) / "version.json").write_text("{")
@@ -109,9 +105,8 @@ async def test_a_damaged_version_does_not_hold_up_other_heads(
 
 
 async def test_a_replica_that_refuses_the_version_in_force_has_no_canary(
-    engine: TorchEngine, heads: Path, tmp_path: Path
-) -> None:
-    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
+    kept, one, engine, heads, tmp_path
+):
     (tmp_path / "spoilt").mkdir()
     for folder in (heads / "eagle3", tmp_path / "spoilt"):
         kept.add(folder, origin())
@@ -126,15 +121,8 @@ async def test_a_replica_that_refuses_the_version_in_force_has_no_canary(
     assert one.serving == {"eagle3": 0}
 
 
-async def test_a_store_that_is_away_is_asked_again(
-    engine: TorchEngine,
-    heads: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_store_that_is_away_is_asked_again(kept, one, engine, heads, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
-    kept, one = store(str(tmp_path / "state")), follower(engine, tmp_path / "state")
     kept.add(heads / "eagle3", origin())
     kept.promote(1)
     one.follow()
@@ -156,7 +144,7 @@ async def test_a_store_that_is_away_is_asked_again(
     assert told == ["heads stay as they are until this is fixed: the bucket is away"]
 
 
-def test_the_versions_with_the_newest_answers_are_counted() -> None:
+def test_the_versions_with_the_newest_answers_are_counted():
     tally = HeadTally()
     for version in (0, *range(1, COUNTED), 0, COUNTED):
         tally.saw(drafted_answer(7, 4, head_versions={"eagle3": version}))
@@ -164,7 +152,7 @@ def test_the_versions_with_the_newest_answers_are_counted() -> None:
     assert tally.counts[-2].answers == 2
 
 
-def test_answers_are_counted_by_version_without_their_first_token() -> None:
+def test_answers_are_counted_by_version_without_their_first_token():
     tally = HeadTally()
     for stats in (
         drafted_answer(7, 4),

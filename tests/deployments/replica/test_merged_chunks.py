@@ -29,15 +29,11 @@ async def stream(texts, closed=None):
             closed.append(True)
 
 
-async def gathered(texts, interval):
-    return [chunk async for chunk in merged(stream(texts), lambda: interval)]
-
-
 @pytest.mark.parametrize("interval", [0.0, 3600.0, float("inf")])
 @settings(deadline=None)
 @given(texts=st.lists(st.text(max_size=4), min_size=1, max_size=8))
 async def test_nothing_is_lost(interval, texts):
-    chunks = await gathered(texts, interval)
+    chunks = [chunk async for chunk in merged(stream(texts), lambda: interval)]
     assert "".join(c.text for c in chunks) == "".join(texts)
     assert [t for c in chunks for t in c.token_ids] == list(range(len(texts)))
     assert [d for c in chunks for d in c.drafted] == [bool(i % 2) for i in range(len(texts))]

@@ -7,15 +7,12 @@ from test_app import changed, deployments
 from deployments.app import build
 from deployments.artifacts import portfolios
 from deployments.configuration import ConfigError
-from deployments.replica.placement import (
-    HIDE_WITHOUT_SHARE,
-    placed_engine,
-    resources_of,
-)
+from deployments.replica.placement import HIDE_WITHOUT_SHARE, placed_engine, resources_of
 from schemas import MethodDeployment
 from workers.vllm_engine import versions
 
 METHODS = ("vllm_naive", "vllm_ngram")
+PARALLEL = {"vllm": {"tensor_parallel_size": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +26,15 @@ def _installed(monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda: "0.32.0")
 
 
-def placed(config, *, vllm=None, **resources):
-    """The configuration with these resources for every replica, and vLLM's settings."""
-    methods = [m.model_dump() | resources for m in config.methods]
-    shared = config.shared.model_dump() | resources
-    return changed(config, methods=methods, shared=shared, engine={"vllm": vllm or {}})
+def placed(config, *, vllm=None, engine=None, layout="per_method", **resources):
+    """The configuration with these resources for every replica, and the engine's settings."""
+    return changed(
+        config,
+        layout=layout,
+        methods=[m.model_dump() | resources for m in config.methods],
+        shared=config.shared.model_dump() | resources,
+        engine=engine or {"vllm": vllm or {}},
+    )
 
 
 def option(deployment, name):
@@ -68,8 +69,8 @@ def test_tensor_parallelism_has_a_placement_group(vllm_config):
 
 
 def test_a_shared_engine_has_one_placement_group(vllm_config):
-    config = placed(vllm_config, vllm={"tensor_parallel_size": 2}, num_gpus=2, num_cpus=0)
-    made = deployments(build(config.model_copy(update={"layout": "shared"})))
+    shared = {"layout": "shared", "num_gpus": 2, "num_cpus": 0}
+    made = deployments(build(placed(vllm_config, engine=PARALLEL, **shared)))
     assert set(made) == {"ingress", "shared"}
     assert option(made["shared"], "placement_group_bundles") == [{"GPU": 1.0}, {"GPU": 1.0}]
 
@@ -88,7 +89,7 @@ def test_the_engine_takes_the_memory_of_its_share(vllm_config, gpus, said, share
 
 
 def test_other_engines_know_nothing_of_it(config):
-    engine = changed(config, engine={"vllm": {"tensor_parallel_size": 2}})
+    engine = changed(config, engine=PARALLEL)
     assert placed_engine(MethodDeployment(name="naive"), portfolios(engine)[0], engine.engine) == (
         engine.engine
     )
@@ -130,20 +131,6 @@ def test_arguments_of_vllm_that_cannot_be_taken_are_named(vllm_config, field, va
         build(placed(vllm_config, vllm={field: value}))
 
 
-TORCH_ON_CUDA = {"device": "cuda"}
-
-
-def on_torch(config, engine=TORCH_ON_CUDA, layout="per_method", **resources):
-    """The torch methods' configuration with these resources for every replica."""
-    return changed(
-        config,
-        layout=layout,
-        methods=[m.model_dump() | resources for m in config.methods],
-        shared=config.shared.model_dump() | resources,
-        engine=engine,
-    )
-
-
 @pytest.mark.parametrize("layout", ["per_method", "shared"])
 @pytest.mark.parametrize(
     ("engine", "resources", "said"),
@@ -154,30 +141,26 @@ def on_torch(config, engine=TORCH_ON_CUDA, layout="per_method", **resources):
         ({"device": "cpu"}, {"num_gpus": 0.5}, r"num_gpus: 0.5, and engine\.device is cpu"),
         ({"device": "auto"}, {"accelerator_type": "L4"}, "accelerator_type: L4, and num_gpus is 0"),
         # parallelism is vLLM's: torch methods do not take part in it
-        (
-            {"device": "cuda", "vllm": {"tensor_parallel_size": 2}},
-            {"num_gpus": 2},
-            "num_gpus: 2 GPUs",
-        ),
+        ({"device": "cuda"} | PARALLEL, {"num_gpus": 2}, "num_gpus: 2 GPUs"),
     ],
 )
 def test_torch_replicas_ask_for_the_gpu_that_they_use(config, layout, engine, resources, said):
     name = "shared" if layout == "shared" else config.methods[0].name
     with pytest.raises(ConfigError, match=rf"^{name}\.{said}"):
-        build(on_torch(config, engine, layout, **resources))
+        build(placed(config, engine=engine, layout=layout, **resources))
 
 
 def test_vllm_replicas_ask_for_the_gpu_that_they_use(vllm_config):
     on_cuda = changed(vllm_config, engine={"device": "cuda"})
     with pytest.raises(ConfigError, match=r"^vllm_naive\.num_gpus: 0, and engine\.device is cuda"):
         build(on_cuda)
-    parallel = {"device": "cuda", "vllm": {"tensor_parallel_size": 2}}
-    assert build(changed(vllm_config, engine=parallel)), "a placement group has the GPUs"
+    parallel = changed(vllm_config, engine={"device": "cuda"} | PARALLEL)
+    assert build(parallel), "a placement group has the GPUs"
 
 
 @pytest.mark.parametrize("gpus", [0.0, 0.5, 1.0])
 def test_a_replica_sees_no_gpu_but_its_own(config, gpus):
-    made = deployments(build(on_torch(config, {"device": "auto"}, num_gpus=gpus)))
+    made = deployments(build(placed(config, engine={"device": "auto"}, num_gpus=gpus)))
     for method in config.methods:
         actor = made[method.name].ray_actor_options
         assert actor["num_gpus"] == gpus
@@ -185,7 +168,8 @@ def test_a_replica_sees_no_gpu_but_its_own(config, gpus):
 
 
 def test_a_method_names_its_type_of_gpu(config, vllm_config):
-    asked = on_torch(config, num_gpus=1, accelerator_type="L4")
+    on_cuda = {"device": "cuda"}
+    asked = placed(config, engine=on_cuda, num_gpus=1, accelerator_type="L4")
     for name in (method.name for method in config.methods):
         assert deployments(build(asked))[name].ray_actor_options["accelerator_type"] == "L4"
     parallel = placed(vllm_config, vllm={"tensor_parallel_size": 2}, accelerator_type="H100")
@@ -196,7 +180,7 @@ def test_a_method_names_its_type_of_gpu(config, vllm_config):
 
 
 def test_tensor_parallelism_needs_gpus(vllm_config):
-    config = changed(vllm_config, engine={"device": "cpu", "vllm": {"tensor_parallel_size": 2}})
+    config = changed(vllm_config, engine={"device": "cpu"} | PARALLEL)
     with pytest.raises(ConfigError, match=r"tensor_parallel_size: 2 GPUs .*engine\.device is cpu"):
         build(config)
 

@@ -43,26 +43,20 @@ async def test_every_method_answers_once_before_the_first_request(engine, tiny_b
     assert len({request.scope for request in asked}) == len(asked), "none drafts from another's"
 
 
-async def test_every_method_is_measured(engine, tiny_bundle):
-    answers = await measure(engine, tiny_bundle.backend_tokenizer().encode(TEXT).ids, (), 1, set())
-    assert sorted(stats.method for stats in answers) == sorted(spec.name for spec in engine.methods)
-    assert {stats.output_tokens for stats in answers} == {TOKENS}
-    assert {stats.cached_prompt_tokens for stats in answers} == {0}, "prefills are measured too"
-    assert all(stats.decode_seconds > 0.0 for stats in answers)
-    assert engine.load().running == 0
-
-
-async def test_every_method_is_measured_several_times_at_once_too(engine, tiny_bundle):
+async def test_every_method_is_measured_alone_and_several_times_at_once(engine, tiny_bundle):
     encode = tiny_bundle.backend_tokenizer().encode
     answers = await measure(engine, encode(TEXT).ids, encode(PROSE).ids, 4, set())
+    assert len(answers) == 2 * len(engine.methods)
     for spec in engine.methods:
         alone, together = (stats for stats in answers if stats.method == spec.name)
-        assert alone.mean_batch == 1.0
+        assert (alone.mean_batch, alone.output_tokens) == (1.0, TOKENS)
         assert together.mean_batch > 2.0
         assert together.batch_by_method == {spec.name: together.mean_batch}
         assert together.output_tokens == TOGETHER_TOKENS
     assert len({stats.request_id for stats in answers}) == len(answers)
-    assert {stats.cached_prompt_tokens for stats in answers} == {0}
+    assert {stats.cached_prompt_tokens for stats in answers} == {0}, "prefills are measured too"
+    assert all(stats.decode_seconds > 0.0 for stats in answers)
+    assert engine.load().running == 0
 
 
 async def test_a_measurement_makes_way_for_a_request(engine, tiny_bundle):

@@ -4,13 +4,12 @@ Routing, calls, circuits and learning are the real ones. A replica's answer is a
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import numpy as np
+from observations import load
 
 from deployments.errors import ApiError
 from deployments.metrics import Metrics
@@ -32,32 +31,11 @@ from schemas import (
 )
 from tests.router.routing_world import ACCEPTANCE, STEP, decode_steps
 
-Result = TypeVar("Result")
-
 CONFIG = RouterConfig()
 TOKENS = 61
 PREFILL = 0.02
 NOISE = 0.3
 """Standard deviation of an answer's log acceptance."""
-
-
-class AtOnce(ThreadPoolExecutor):
-    """Do the work of threads at once: simulated time does not wait for them."""
-
-    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(work(*args))
-        return done
-
-
-def in_simulated_time(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of a coroutine that asks simulated services."""
-
-    async def run() -> Result:
-        asyncio.get_running_loop().set_default_executor(AtOnce())
-        return await work
-
-    return run_simulated(run())
 
 
 @dataclass
@@ -79,15 +57,11 @@ class Known:
     @property
     def loads(self) -> list[LoadReport]:
         return [
-            LoadReport(
-                replica=f"{name}-0",
+            load(
+                f"{name}-0",
                 methods=(name,),
-                running=0,
-                waiting=0,
-                outstanding_tokens=0,
                 recent_step_seconds={name: STEP[name] * self.slower.get(name, 1.0)},
                 free_slots=10_000,
-                time=0.0,
             )
             for name in self.table.methods
         ]
@@ -184,6 +158,15 @@ class Simulated:
             finish_reason="stop",
         )
         yield DecodeChunk(request_id=request.request_id, text="", finish_reason="stop", stats=stats)
+
+
+def asked(service: Simulated, times: int = 1, **fields: object) -> list[tuple[str, str]]:
+    """Ask one prompt after the other in simulated time. Return how each ended, as `ask` does."""
+
+    async def ends() -> list[tuple[str, str]]:
+        return [await service.ask(0, **fields) for _ in range(times)]
+
+    return run_simulated(ends())
 
 
 def _chunk(request: DecodeRequest, tokens: int) -> DecodeChunk:

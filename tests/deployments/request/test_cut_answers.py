@@ -4,11 +4,10 @@ The ingress's parts are the real ones, in simulated time.
 """
 
 import asyncio
-from typing import Any
 
 import pytest
 from observations import load, request
-from simulated_ingress import Simulated, in_simulated_time
+from simulated_ingress import Simulated, asked
 
 from deployments.metrics import Metrics
 from deployments.request import circuits as breakers
@@ -16,118 +15,75 @@ from deployments.request.calls import Call, Calls, DeadlineError, Terms
 from deployments.request.circuits import Circuits
 from deployments.request.in_flight import InFlight
 from deployments.request.progress import AVERAGED_STEPS, Progress
-from schemas import (
-    DecodeChunk,
-    LoadReport,
-    RoutingTable,
-)
+from ops.simulate.simulated_time import run_simulated
+from schemas import DecodeChunk, LoadReport, RoutingTable
 
 LEAVES, LATE = {"leaves": 1.0}, {"deadline_seconds": 1.0}
 
 
 @pytest.fixture
-def first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def first_failure(monkeypatch):
     """Let one failure open a circuit."""
     monkeypatch.setattr(breakers, "CONSECUTIVE_FAILURES", 1)
 
 
 @pytest.mark.parametrize(
-    ("slower", "asked"),
+    ("slower", "wishes"),
     [(20.0, LEAVES), (20.0, LEAVES | {"whole": True}), (20.0, LATE), (4.0, LATE)],
 )
-def test_prompts_leave_a_method_that_has_become_slow(
-    fitted: RoutingTable, slower: float, asked: dict[str, Any]
-) -> None:
+def test_prompts_leave_a_method_that_has_become_slow(fitted, slower, wishes):
     """Its clients leave, or its answers miss their deadlines."""
-
-    async def ends() -> int:
-        service = Simulated(fitted)
-        for _ in range(30):
-            await service.ask(0, whole=asked.get("whole", False))
-        service.slower["draft"] = slower
-        return sum([(await service.ask(0, **asked))[1] != "whole" for _ in range(150)])
-
-    assert in_simulated_time(ends()) <= 15
+    service = Simulated(fitted)
+    asked(service, 30, whole=wishes.get("whole", False))
+    service.slower["draft"] = slower
+    assert sum(how != "whole" for _, how in asked(service, 150, **wishes)) <= 15
 
 
 @pytest.mark.parametrize("step", [0, 5])
 @pytest.mark.parametrize(
-    ("asked", "prompts", "most"), [(LEAVES, 150, 15), ({"deadline_seconds": 2.0}, 100, 20)]
+    ("wishes", "prompts", "most"), [(LEAVES, 150, 15), ({"deadline_seconds": 2.0}, 100, 20)]
 )
-def test_prompts_leave_a_method_that_hangs(
-    fitted: RoutingTable, step: int, asked: dict[str, Any], prompts: int, most: int
-) -> None:
+def test_prompts_leave_a_method_that_hangs(fitted, step, wishes, prompts, most):
     """Its replica still reports the step time from before. The trials of the circuit breaker find
     it hanging still."""
-
-    async def ends() -> int:
-        service = Simulated(fitted, hung={"draft": step})
-        return sum([(await service.ask(0, **asked))[1] != "whole" for _ in range(prompts)])
-
-    assert in_simulated_time(ends()) <= most
+    ends = asked(Simulated(fitted, hung={"draft": step}), prompts, **wishes)
+    assert sum(how != "whole" for _, how in ends) <= most
 
 
 @pytest.mark.usefixtures("first_failure")
-def test_a_prompt_that_nobody_can_draft_disables_no_method(fitted: RoutingTable) -> None:
+def test_a_prompt_that_nobody_can_draft_disables_no_method(fitted):
     """Its client sets the deadline just above the prediction, and it takes twice the steps."""
-
-    async def asked() -> set[str]:
-        service = Simulated(fitted)
-        assert (await service.ask(0, deadline_seconds=0.42, accepted=0.4))[1] == "504"
-        return set(service.answerer.circuits.resting())
-
-    assert in_simulated_time(asked()) == set()
+    service = Simulated(fitted)
+    [(_, how)] = asked(service, deadline_seconds=0.42, accepted=0.4)
+    assert (how, service.answerer.circuits.resting()) == ("504", frozenset())
 
 
-def test_deadlines_that_no_method_can_keep_disable_none(fitted: RoutingTable) -> None:
-    async def asked() -> tuple[str, str]:
-        service = Simulated(fitted)
-        ends = [await service.ask(0, deadline_seconds=0.001) for _ in range(50)]
-        assert {how for _, how in ends} == {"504"}
-        return await service.ask(0)
-
-    assert in_simulated_time(asked()) == ("draft", "whole")
+def test_deadlines_that_no_method_can_keep_disable_none(fitted):
+    service = Simulated(fitted)
+    assert {how for _, how in asked(service, 50, deadline_seconds=0.001)} == {"504"}
+    assert asked(service) == [("draft", "whole")]
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_deadlines_that_are_tight_disable_no_healthy_method(
-    fitted: RoutingTable, whole: bool
-) -> None:
+def test_deadlines_that_are_tight_disable_no_healthy_method(fitted, whole):
     """Half of the answers are a little later than predicted."""
-
-    async def asked() -> set[str]:
-        service = Simulated(fitted)
-        for _ in range(150):
-            await service.ask(0, deadline_seconds=0.4, whole=whole)
-        return set(service.answerer.circuits.resting())
-
-    assert in_simulated_time(asked()) == set()
+    service = Simulated(fitted)
+    asked(service, 150, deadline_seconds=0.4, whole=whole)
+    assert not service.answerer.circuits.resting()
 
 
-def test_a_method_that_fails_in_the_middle_teaches_as_far_as_it_came(
-    fitted: RoutingTable,
-) -> None:
-    async def asked() -> RoutingTable:
-        service = Simulated(fitted, slower={"draft": 20.0}, dying={"draft": 8})
-        assert await service.ask(0) == ("draft", "whole")
-        return service.state.table
-
-    learned = in_simulated_time(asked())
+def test_a_method_that_fails_in_the_middle_teaches_as_far_as_it_came(fitted):
+    service = Simulated(fitted, slower={"draft": 20.0}, dying={"draft": 8})
+    assert asked(service) == [("draft", "whole")]
+    learned = service.state.table
     assert learned.live.step_ratio[learned.methods.index("draft")] > 1.3
     assert learned.live.answers[0] == 1.0, "the whole answer counts too"
 
 
-def test_a_client_that_reads_slowly_and_leaves_does_not_make_its_method_look_slow(
-    fitted: RoutingTable,
-) -> None:
-    async def asked() -> tuple[RoutingTable, set[str]]:
-        service = Simulated(fitted)
-        ends = [await service.ask(0, leaves=1.0, reads=0.2) for _ in range(30)]
-        assert {how for _, how in ends} == {"left"}
-        return service.state.table, {method for method, _ in ends}
-
-    learned, methods = in_simulated_time(asked())
-    assert methods == {"draft"}
+def test_a_client_that_reads_slowly_and_leaves_does_not_make_its_method_look_slow(fitted):
+    service = Simulated(fitted)
+    assert set(asked(service, 30, leaves=1.0, reads=0.2)) == {("draft", "left")}
+    learned = service.state.table
     draft = learned.methods.index("draft")
     assert learned.live.step_ratio[draft] == pytest.approx(1.0, abs=0.05)
     assert learned.live.tokens[0, draft, 0] > 0.0, "what was accepted counts"
@@ -137,17 +93,12 @@ def test_a_client_that_reads_slowly_and_leaves_does_not_make_its_method_look_slo
     ("slower", "fields"), [(1.0, {"reads": 0.2}), (5.0, {"choices": 8}), (5.0, {})]
 )
 @pytest.mark.usefixtures("first_failure")
-def test_a_deadline_counts_against_a_method_that_made_it_late(
-    fitted: RoutingTable, slower: float, fields: dict[str, float]
-) -> None:
+def test_a_deadline_counts_against_a_method_that_made_it_late(fitted, slower, fields):
     """Slow readers are late themselves, and answers to one prompt make each other late."""
-
-    async def asked() -> set[str]:
-        service = Simulated(fitted, slower={"draft": slower})
-        assert (await service.ask(0, deadline_seconds=0.7, **fields))[1] == "504"
-        return set(service.answerer.circuits.resting())
-
-    assert in_simulated_time(asked()) == (set() if fields else {"draft"})
+    service = Simulated(fitted, slower={"draft": slower})
+    [(_, how)] = asked(service, deadline_seconds=0.7, **fields)
+    assert how == "504"
+    assert service.answerer.circuits.resting() == (set() if fields else {"draft"})
 
 
 REQUEST = request("a", "draft", 100, prompt_token_ids=(1, 2), expected_tokens=100)
@@ -176,12 +127,8 @@ class Reports:
 )
 @pytest.mark.usefixtures("first_failure")
 def test_a_deadline_counts_against_a_method_that_was_working(
-    fitted: RoutingTable,
-    ends: bool,
-    fields: dict[str, object],
-    others: int,
-    disabled: bool,
-) -> None:
+    fitted, ends, fields, others, disabled
+):
     """Not after the answer's end, while requests wait where Serve may place it, in a large batch,
     or if others' prompts may have been read before its own."""
 
@@ -190,7 +137,7 @@ def test_a_deadline_counts_against_a_method_that_was_working(
         yield DecodeChunk(request_id="a", text="x", token_ids=(1,), finish_reason=reason)
         await asyncio.Event().wait()
 
-    async def asked() -> bool:
+    async def resting() -> bool:
         state = Reports(fitted, report(replica="r", **fields), report(replica="s", **fields))
         circuits = Circuits(["draft"], Metrics())
         in_flight = InFlight(lambda: state.loads)
@@ -204,10 +151,10 @@ def test_a_deadline_counts_against_a_method_that_was_working(
             await call.next()
         return "draft" in circuits.resting()
 
-    assert in_simulated_time(asked()) == disabled
+    assert run_simulated(resting()) == disabled
 
 
-def test_a_reported_step_time_comes_with_the_batch_that_it_was_measured_in() -> None:
+def test_a_reported_step_time_comes_with_the_batch_that_it_was_measured_in():
     """Sixteen short requests that have just come have not shared the last steps of two long
     ones."""
     loads = report(
@@ -225,7 +172,7 @@ def test_a_reported_step_time_comes_with_the_batch_that_it_was_measured_in() -> 
     assert stats.decode_seconds == pytest.approx(1.0)
 
 
-def test_what_a_cut_answer_waited_for_other_prompts_is_no_step_time() -> None:
+def test_what_a_cut_answer_waited_for_other_prompts_is_no_step_time():
     """Half of the time between its chunks the replica read prompts."""
     progress = Progress(REQUEST, began=0.0)
     for i in range(6):
@@ -236,7 +183,7 @@ def test_what_a_cut_answer_waited_for_other_prompts_is_no_step_time() -> None:
     assert stats.stalled_seconds == pytest.approx(0.5)
 
 
-def test_attempts_that_were_cut_before_their_first_token_count_each() -> None:
+def test_attempts_that_were_cut_before_their_first_token_count_each():
     cut = [
         Progress(REQUEST.model_copy(update={"method": name}), began=0.0).cut(
             5.0, report(recent_step_seconds={name: 0.1})

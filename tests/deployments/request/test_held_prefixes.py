@@ -5,10 +5,10 @@ import observations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from observations import tracked
+from observations import Flying, tracked
 from served import small_table
 
-from deployments.request.in_flight import REMEMBERED, InFlight
+from deployments.request.in_flight import REMEMBERED
 from deployments.request.prefixes import Prefixes
 from router.load import Prospect
 from router.prompt import Features
@@ -48,14 +48,12 @@ def held_by(flying, prompt=PROMPT, scope=""):
 
 @pytest.mark.parametrize("outstanding", [HASHED - 1, HASHED + 1])
 def test_a_prefix_counts_by_the_time_that_it_takes_to_read(outstanding):
-    reports = [load("1"), holding("2", outstanding_tokens=outstanding), load("3")]
-    flying = InFlight(lambda: reports, lambda: TABLE)
+    flying = Flying(load("1"), holding("2", outstanding_tokens=outstanding), load("3"), table=TABLE)
     assert (first_of(flying, asking("x")) == "2") == (outstanding < HASHED)
 
 
 def test_a_replica_without_a_cache_holds_nothing():
-    reports = [load("1"), load("2", prefixes=None)]
-    flying = InFlight(lambda: reports, lambda: TABLE)
+    flying = Flying(load("1"), load("2", prefixes=None), table=TABLE)
     with tracked(flying, asking("x")):
         flying.accepted("x", "2")
         assert held_by(flying) == [0, 0]
@@ -64,8 +62,9 @@ def test_a_replica_without_a_cache_holds_nothing():
 
 
 def test_the_longest_prefix_wins():
-    reports = [holding("1", PROMPT[:40]), holding("2"), holding("3", PROMPT[:150])]
-    flying = InFlight(lambda: reports, lambda: TABLE)
+    flying = Flying(
+        holding("1", PROMPT[:40]), holding("2"), holding("3", PROMPT[:150]), table=TABLE
+    )
     assert first_of(flying, asking("x")) == "2"
     assert held_by(flying) == [32, HASHED, 128]
 
@@ -88,8 +87,7 @@ def test_the_longest_shared_prefix_is_found(shared, left, right):
 
 
 def test_without_reports_not_every_prompt_is_remembered():
-    reports = (load("1"),)
-    flying = InFlight(lambda: reports, lambda: TABLE)
+    flying = Flying(load("1"), table=TABLE)
     for number in range(REMEMBERED + 10):
         with tracked(flying, asking(str(number), (number, *PROMPT))):
             flying.accepted(str(number), "1")
@@ -98,50 +96,46 @@ def test_without_reports_not_every_prompt_is_remembered():
 
 
 def test_another_scopes_prefix_is_not_held():
-    reports = [load("1"), holding("2", scope="theirs"), load("3")]
-    flying = InFlight(lambda: reports, lambda: TABLE)
+    flying = Flying(load("1"), holding("2", scope="theirs"), load("3"), table=TABLE)
     assert first_of(flying, asking("x")) == "1"
     assert first_of(flying, asking("y", scope="theirs")) == "2"
 
 
 def test_what_was_sent_is_held_until_reports_can_tell():
-    reports = [load("1"), load("2")]
-    flying = InFlight(lambda: reports, lambda: TABLE)
+    flying = Flying(load("1"), load("2"), table=TABLE)
     with tracked(flying, asking("x")):
         flying.placed("x", "1")
         flying.placed("x", "2")  # the first one was full
         flying.accepted("x", "2")
         for time in range(5):
-            reports[:] = load("1", time=time), load("2", time=time)
+            flying.reports[:] = load("1", time=time), load("2", time=time)
             assert held_by(flying) == [0, HASHED], "it runs"
         flying.ended("x")
     seen = []
     for time in (5, 5, 6, 7, 8):
-        reports[:] = load("1", time=time), load("2", time=time)
+        flying.reports[:] = load("1", time=time), load("2", time=time)
         seen.append(held_by(flying)[1])
     assert seen == [HASHED, HASHED, HASHED, 0, 0]
 
 
 def test_two_requests_of_one_beginning_are_forgotten_apart():
-    reports = [load("1"), load("2")]
-    flying = InFlight(lambda: reports, lambda: TABLE)
+    flying = Flying(load("1"), load("2"), table=TABLE)
     with tracked(flying, asking("x")):
         flying.accepted("x", "1")
         with tracked(flying, asking("y")):
             flying.accepted("y", "1")
             flying.accepted("y", "2")
-        reports[:] = [load("1", time=1.0)]  # the second one is gone
+        flying.reports[:] = [load("1", time=1.0)]  # the second one is gone
         assert held_by(flying) == [HASHED]
-    reports[:] = [load("1", time=2.0), load("2", time=2.0)]
+    flying.reports[:] = [load("1", time=2.0), load("2", time=2.0)]
     assert held_by(flying) == [HASHED, 0]
 
 
 def test_the_holder_is_asked_where_only_two_of_many_are_compared():
     """With many ingresses a request takes the better of two replicas."""
     everyone = [load(str(i), running=8, free_slots=0) for i in range(20)]
-    reports = [*everyone, holding("holder", running=8, free_slots=0)]
-    flying = InFlight(lambda: reports, lambda: TABLE)
-    names = [report.replica for report in reports]
+    flying = Flying(*everyone, holding("holder", running=8, free_slots=0), table=TABLE)
+    names = [report.replica for report in flying.reports]
     assert first_of(flying, asking("x"), names) == "holder"
     assert first_of(flying, asking("y", PROMPT[::-1]), names) in names[:2]
 
@@ -156,6 +150,5 @@ def test_the_prediction_is_that_of_the_replica_that_holds_it():
 
 
 def test_a_report_without_a_table_prefers_nobody():
-    reports = [load("1"), holding("2")]
-    flying = InFlight(lambda: reports)
+    flying = Flying(load("1"), holding("2"))
     assert first_of(flying, asking("x"), ("1", "2")) == "1"

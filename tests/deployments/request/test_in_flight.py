@@ -1,8 +1,6 @@
 """What an ingress has under way, in addition to what its replicas report."""
 
-from observations import load, request, tracked
-
-from deployments.request.in_flight import InFlight
+from observations import Flying, load, request, tracked
 
 
 def report(replica, methods, outstanding=0, requests=None, waiting=0, **more):
@@ -35,8 +33,7 @@ def answered(flying, name, replica):
 
 
 def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
-    reports = [report("1", ("a",)), report("2", ("a",)), report("3", ("b",))]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",)), report("2", ("a",)), report("3", ("b",)))
     with (
         tracked(flying, request("x")),
         tracked(flying, request("y")),
@@ -46,54 +43,49 @@ def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
         assert sorted(r.running for r in added) == [0, 1, 2]
         assert added[2].running == 0
         assert sum(r.outstanding_tokens for r in added) == 150
-    assert loads_of(flying) == reports
+    assert loads_of(flying) == flying.reports
 
 
 def test_a_report_that_lists_a_request_counts_it():
-    reports = [report("1", ("a",), requests={"x": 40})]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",), requests={"x": 40}))
     with tracked(flying, request("x")):
         flying.placed("x", "1")
-        assert loads_of(flying) == reports
+        assert loads_of(flying) == flying.reports
 
 
 def test_an_ended_request_is_taken_off_a_report_that_still_lists_it():
     busy = report("1", ("a",), requests={"x": 40, "y": 30, "z": 50}, waiting=1)
-    reports = [busy]
-    flying = InFlight(lambda: reports)
+    flying = Flying(busy)
     for name in ("x", "z"):
         answered(flying, name, "1")
     [load] = loads_of(flying)
     assert (load.running, load.waiting, load.outstanding_tokens) == (1, 0, 30)
     assert load.running_by_method == {"a": 1}
-    reports[0] = report("1", ("a",), requests={"y": 10})
-    assert loads_of(flying) == reports
+    flying.reports[0] = report("1", ("a",), requests={"y": 10})
+    assert loads_of(flying) == flying.reports
 
 
 def test_an_ended_request_is_taken_off_once_if_reports_have_just_come():
-    reports = [report("1", ("a",))]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",)))
     with tracked(flying, request("x")):
         flying.accepted("x", "1")
-        reports[0] = report("1", ("a",), requests={"x": 40, "y": 30})
+        flying.reports[0] = report("1", ("a",), requests={"x": 40, "y": 30})
         flying.ended("x")
         [load] = loads_of(flying)
         assert (load.running, load.outstanding_tokens) == (1, 30)
 
 
 def test_what_has_ended_on_its_replica_is_not_added_while_a_client_reads():
-    reports = [report("1", ("a",), requests={"x": 40})]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",), requests={"x": 40}))
     with tracked(flying, request("x")):
         flying.placed("x", "1")
         loads_of(flying)
-        reports[0] = report("1", ("a",))
-        assert loads_of(flying) == reports
+        flying.reports[0] = report("1", ("a",))
+        assert loads_of(flying) == flying.reports
 
 
 def test_what_has_a_replica_counts_there_even_if_another_is_idler():
-    reports = [report("1", ("a",), outstanding=500), report("2", ("a",))]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",), outstanding=500), report("2", ("a",)))
     with tracked(flying, request("x")):
         flying.placed("x", "1")
         assert [r.outstanding_tokens for r in loads_of(flying)] == [550, 0]
@@ -102,20 +94,18 @@ def test_what_has_a_replica_counts_there_even_if_another_is_idler():
 
 
 def test_what_no_replica_has_accepted_is_in_no_report():
-    reports = [report("1", ("a",)), report("2", ("a",))]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",)), report("2", ("a",)))
     with tracked(flying, request("x")):
         flying.placed("x", "1")
         assert [load.outstanding_tokens for load in loads_of(flying)] == [50, 0]
         flying.placed("x", "2")  # the first one was full
         assert [load.outstanding_tokens for load in loads_of(flying)] == [0, 50]
-        reports[1] = report("2", ("a",), requests={"x": 50})
-        assert loads_of(flying) == reports
+        flying.reports[1] = report("2", ("a",), requests={"x": 50})
+        assert loads_of(flying) == flying.reports
 
 
 def test_where_some_wait_the_next_one_waits_too():
-    reports = [report("1", ("a",)).model_copy(update={"running": 8, "waiting": 2})]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",)).model_copy(update={"running": 8, "waiting": 2}))
     with tracked(flying, request("x")):
         [load] = loads_of(flying)
         assert (load.running, load.waiting) == (8, 3)
@@ -124,7 +114,7 @@ def test_where_some_wait_the_next_one_waits_too():
 def test_an_ended_request_gives_its_place_back():
     full = report("1", ("a",), requests={"x": 40}, free_slots=0, slots_each=200)
     paged = report("2", ("a",), requests={"y": 40}, free_slots=5)
-    flying = InFlight(lambda: [full, paged])
+    flying = Flying(full, paged)
     answered(flying, "x", "1")
     answered(flying, "y", "2")
     assert [load.free_slots for load in loads_of(flying)] == [200, 65]
@@ -132,23 +122,23 @@ def test_an_ended_request_gives_its_place_back():
 
 def test_a_request_takes_the_place_that_its_replica_keeps_for_each():
     rows, paged = report("1", ("a",), slots_each=400), report("2", ("b",))
-    flying = InFlight(lambda: [rows, paged])
+    flying = Flying(rows, paged)
     with tracked(flying, request("x")), tracked(flying, request("y", "b")):
         assert [load.free_slots for load in loads_of(flying)] == [600, 940]
 
 
 def test_what_was_given_up_runs_on_until_its_replica_says_otherwise():
     """Cancelled, late or lost: the replica may not know of it yet."""
-    reports = [report("1", ("a",), requests={"x": 40})]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",), requests={"x": 40}))
     with tracked(flying, request("x")):
         flying.accepted("x", "1")
-    assert loads_of(flying) == reports
+    assert loads_of(flying) == flying.reports
 
 
 def test_a_request_that_failed_over_has_ended_where_it_ended_only():
-    reports = [report("1", ("a",), requests={"x": 40}), report("2", ("b",), requests={"x": 40})]
-    flying = InFlight(lambda: reports)
+    flying = Flying(
+        report("1", ("a",), requests={"x": 40}), report("2", ("b",), requests={"x": 40})
+    )
     with tracked(flying, request("x")):
         flying.accepted("x", "1")  # it dies, and is still listed
     with tracked(flying, request("x", "b")):
@@ -159,18 +149,17 @@ def test_a_request_that_failed_over_has_ended_where_it_ended_only():
 
 def test_an_answer_that_no_report_ever_listed_ends_while_its_client_reads():
     """It began and ended between two reports: those after the third know that it is not there."""
-    reports = [report("1", ("a",))]
-    flying = InFlight(lambda: reports)
+    flying = Flying(report("1", ("a",)))
     with tracked(flying, request("x")):
         flying.placed("x", "1")
         seen = []
         for time in (0.0, 0.0, 1.0, 2.0):
-            reports[0] = report("1", ("a",), time=time)
+            flying.reports[0] = report("1", ("a",), time=time)
             seen.append(loads_of(flying)[0].running)
         assert seen == [1, 1, 1, 1], "nobody has accepted it yet"
         flying.accepted("x", "1")
         seen = []
         for time in (2.0, 2.0, 3.0, 3.0, 4.0):
-            reports[0] = report("1", ("a",), time=time)
+            flying.reports[0] = report("1", ("a",), time=time)
             seen.append(loads_of(flying)[0].running)
         assert seen == [1, 1, 1, 1, 0]

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from asking import HELLO, Clock, events, posted
+from asking import HELLO, Clock, events, posted, reached
 
 from deployments.request.circuits import PAUSE_SECONDS, Circuit
 
@@ -13,30 +13,15 @@ STUCK = {"kind": "lark", "text": "start: /[0-9]{3}/ T\nT: /a/ & /b/"}
 ASKED = HELLO | {"max_tokens": 40, "grammar": STUCK}
 
 
-@pytest.fixture
-def asked_methods(ingress):
-    """The methods in the order in which they are asked."""
-    seen = []
-
-    def noted(name, real):
-        def stream(request, whole):
-            seen.append(name)
-            return real(request, whole)
-
-        return stream
-
-    ingress.streams |= {name: noted(name, real) for name, real in ingress.streams.items()}
-    return seen
-
-
-async def test_a_grammar_that_gets_stuck_is_a_400(ingress, asked_methods):
+async def test_a_grammar_that_gets_stuck_is_a_400(ingress):
+    calls = reached(ingress)
     for _ in range(18):
         response = await ingress.http.post("/v1/chat/completions", json=ASKED)
         assert response.status_code == 400
         error = response.json()["error"]
         assert error["code"] == "request_fault"
         assert error["message"].startswith("grammar: the answer cannot follow it after 3 tokens")
-    assert len(asked_methods) == 18, "another method was asked"
+    assert len(calls) == 18, "another method was asked"
     assert set(ingress.answerer.circuits.states().values()) == {"closed"}
     assert all(circuit == Circuit() for circuit in ingress.answerer.circuits._circuits.values())
     assert ingress.engine.load().healthy
@@ -44,7 +29,8 @@ async def test_a_grammar_that_gets_stuck_is_a_400(ingress, asked_methods):
 
 
 @pytest.mark.parametrize("model", ["tiny", "tiny:naive", "tiny:ngram"])
-async def test_a_stream_that_gets_stuck_ends_with_an_error_event(ingress, asked_methods, model):
+async def test_a_stream_that_gets_stuck_ends_with_an_error_event(ingress, model):
+    calls = reached(ingress)
     body = ASKED | {"model": model, "stream": True}
     response = await ingress.http.post("/v1/chat/completions", json=body)
     if response.status_code == 400:  # the machine was busy, and the fault came with the first chunk
@@ -52,7 +38,7 @@ async def test_a_stream_that_gets_stuck_ends_with_an_error_event(ingress, asked_
     else:
         *_, last = [json.loads(event) for event in events(response) if event != "[DONE]"]
     assert last["error"]["code"] == "request_fault"
-    assert len(asked_methods) == 1
+    assert len(calls) == 1
     assert set(ingress.answerer.circuits.states().values()) == {"closed"}
 
 

@@ -13,8 +13,6 @@ from ops.common.boundary import InputError
 from ops.common.prompts import Prompt, fingerprint, parse, read, select, take
 from schemas.text_files import FileError
 
-CASES = Path(__file__).parents[3].parent / "shared" / "cases"
-
 
 def lines(path, *rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -95,12 +93,6 @@ def test_an_id_that_is_given_twice_names_both_lines(tmp_path):
 
 def test_lines_without_an_id_may_repeat_a_prompt(tmp_path):
     assert len(read(lines(tmp_path / "p.jsonl", {"prompt": "x"}, {"prompt": "x"}))) == 2
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared")
-def test_the_shared_duplicate_is_refused():
-    with pytest.raises(InputError, match=r"line 2: id 'a' is given twice, first in .*line 1"):
-        select([CASES / "09_dup_id.jsonl"])
 
 
 def of_domains(**counts):

@@ -7,9 +7,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
 
 import pytest
-from ray.util.metrics import Counter, Histogram, Metric
+from exported_metrics import labels as labels_of_metrics
 
-from deployments.metrics import DriftMetrics, Metrics, ReplicaMetrics
 from ops.operate.grafana import DASHBOARDS
 
 BOARDS = [json.loads(file.read_text()) for file in sorted(DASHBOARDS.glob("*.json"))]
@@ -23,21 +22,9 @@ QUERIES = [
 ]
 
 
-def exported():
-    """Name as Prometheus sees it -> its labels."""
-    owners = (Metrics(), ReplicaMetrics("a"), DriftMetrics())
-    found = {}
-    for metric in (part for owner in owners for part in vars(owner).values()):
-        if isinstance(metric, Metric):
-            suffix = "_total" if isinstance(metric, Counter) else ""
-            suffix = "_bucket" if isinstance(metric, Histogram) else suffix
-            found[f"ray_{metric.info['name']}{suffix}"] = {*metric.info["tag_keys"], "le"}
-    return found
-
-
 @pytest.mark.parametrize(("expression", "legend"), QUERIES)
 def test_every_query_asks_for_what_is_exported(expression, legend):
-    known = exported()
+    known = labels_of_metrics()
     named = re.findall(r"ray_specadapt_\w+", expression)
     assert named
     labels = set(re.findall(r"{{(\w+)}}", legend))

@@ -8,12 +8,11 @@ from workers.drafting.lookup.datastore import Corpus
 def test_texts_are_indexed_and_a_configuration_takes_the_index(specadapt, tiny_bundle, tmp_path):
     page, answers, out = tmp_path / "page.md", tmp_path / "answers.jsonl", tmp_path / "index"
     page.write_text("How to reset the pump: hold the red key for five seconds.\n")
-    answers.write_text(
-        json.dumps({"prompt": "Who?", "response": "Nobody at all knows that."})
-        + "\n"
-        + json.dumps({"text": "A text of its own."})
-        + "\n"
+    rows = (
+        {"prompt": "Who?", "response": "Nobody at all knows that."},
+        {"text": "A text of its own."},
     )
+    answers.write_text("".join(json.dumps(row) + "\n" for row in rows))
     build = ("datastore", "build", "--out", out, "--bundle", tiny_bundle.path)
     figures = specadapt.json(*build, page, answers)
     assert figures["texts"] == 3

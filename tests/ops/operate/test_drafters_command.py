@@ -2,21 +2,18 @@
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 from sampled import sample
 from stored_heads import head, origin, store
 
 from deployments.head_training.samples import Samples, SampleStore
-from deployments.head_training.versions import VersionStore
 from schemas import FeedbackConfig, Gain, Verdict
-from workers.bundle import Bundle
 from workers.weight_files import target_hash
 
 
 @pytest.fixture
-def config(tmp_path: Path, tiny_bundle) -> Path:
+def config(tmp_path, tiny_bundle):
     file, state = tmp_path / "config.yaml", str(tmp_path / "state")
     feedback = {"state_uri": state, "drafter_training": True}
     file.write_text(json.dumps({"bundle": str(tiny_bundle.path), "feedback": feedback}))
@@ -24,7 +21,7 @@ def config(tmp_path: Path, tiny_bundle) -> Path:
 
 
 @pytest.fixture
-def versions(tmp_path: Path, tiny_bundle: Bundle) -> VersionStore:
+def versions(tmp_path, tiny_bundle):
     """Two versions of EAGLE-3's head, each tuned from the one before it."""
     kept = store(str(tmp_path / "state"), target=target_hash(tiny_bundle))
     folder = head(tmp_path / "head")
@@ -35,7 +32,7 @@ def versions(tmp_path: Path, tiny_bundle: Bundle) -> VersionStore:
     return kept
 
 
-def test_versions_serve_as_they_are_told(specadapt, config: Path, versions: VersionStore) -> None:
+def test_versions_serve_as_they_are_told(specadapt, config, versions):
     def asked(*arguments: object) -> dict:
         return specadapt.json("drafters", *arguments, "--config", config)
 
@@ -62,23 +59,19 @@ def test_versions_serve_as_they_are_told(specadapt, config: Path, versions: Vers
         (("rollback", "draft"), "PART: 'draft' is no part with a head; parts: eagle3, eagle"),
     ],
 )
-def test_bad_input(
-    specadapt, config: Path, versions: VersionStore, arguments: tuple, said: str
-) -> None:
+def test_bad_input(specadapt, config, versions, arguments, said):
     (versions.folder(1) / "version.json").write_text("{")
     assert said in specadapt.refusal("drafters", *arguments, "--config", config)
 
 
-def test_a_service_that_does_not_train_serves_the_bundles_heads(specadapt, tmp_path: Path) -> None:
+def test_a_service_that_does_not_train_serves_the_bundles_heads(specadapt, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("{}")
     refused = specadapt.refusal("drafters", "pause", "--config", file)
     assert "feedback.drafter_training is false" in refused
 
 
-def test_a_head_is_trained_by_hand(
-    specadapt, config: Path, versions: VersionStore, tiny_bundle: Bundle, tmp_path: Path
-) -> None:
+def test_a_head_is_trained_by_hand(specadapt, config, versions, tiny_bundle, tmp_path):
     def refused(*arguments: object) -> str:
         return specadapt.refusal("drafters", "train", *arguments, "--config", config)
 
@@ -106,9 +99,7 @@ def test_a_head_is_trained_by_hand(
     assert "eagle3 is trained" in specadapt("drafters", "list", "--config", config).stdout
 
 
-def test_answers_are_counted_and_erased_by_owner(
-    specadapt, config: Path, tiny_bundle: Bundle, tmp_path: Path
-) -> None:
+def test_answers_are_counted_and_erased_by_owner(specadapt, config, tiny_bundle, tmp_path):
     feedback = FeedbackConfig(state_uri=str(tmp_path / "state"))
     now = time.time()
     made = [sample(name, owner=f"tenant {name[0]}", time=now) for name in ("a1", "a2", "b1")]

@@ -8,7 +8,7 @@ from served import service_config
 
 from deployments.learning.feedback import Feedback
 from router.table import load_table
-from schemas import DecodeStats, Observation
+from tests.deployments.observations import observation
 
 
 def test_states_of_a_running_service(specadapt, listening):
@@ -33,31 +33,6 @@ def test_a_service_that_is_not_there(specadapt):
     assert "no service answers at http://127.0.0.1:9" in refused
 
 
-def observation(index: int) -> Observation:
-    stats = DecodeStats(
-        request_id=f"answer-{index}",
-        method="ngram",
-        temperature=0.0,
-        prompt_tokens=10,
-        output_tokens=40,
-        context_length=50,
-        target_steps=5,
-        decode_seconds=0.1,
-        total_seconds=0.1,
-        finish_reason="stop",
-    )
-    return Observation(
-        stats=stats,
-        cluster=0,
-        fit_id="small",
-        table_version=0,
-        policy="predicted_seconds",
-        reason="preferred",
-        propensity=1.0,
-        time=0.0,
-    )
-
-
 @pytest.fixture
 def learned(tmp_path, tiny_bundle):
     """A configuration's file, whose stored state has seen n-gram emit ten tokens a step; one
@@ -67,7 +42,8 @@ def learned(tmp_path, tiny_bundle):
     async def learn():
         actor = Feedback(config)
         await actor.reset()
-        answers = [observation(index) for index in range(40)]
+        stats = {"output_tokens": 40, "target_steps": 5}
+        answers = [observation(str(index), "ngram", **stats) for index in range(40)]
         await actor.exchange(answers, ("", -1))
 
     asyncio.run(learn())

@@ -10,7 +10,7 @@ from schemas import DecodeChunk
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def clock(monkeypatch):
     """Every look at the clock is a second after the one before."""
     seconds = itertools.count()
     monkeypatch.setattr(profile_runs.time, "perf_counter", lambda: float(next(seconds)))
@@ -27,7 +27,7 @@ def chunk(*drafted: bool, end: bool = False) -> DecodeChunk:
 
 
 @pytest.mark.usefixtures("clock")
-def test_steps_before_the_last_prompt_is_read_do_not_count() -> None:
+def test_steps_before_the_last_prompt_is_read_do_not_count():
     steps = BatchSteps(2, wanted=2)
     for _ in range(5):
         steps.add(0, chunk(False))
@@ -41,7 +41,7 @@ def test_steps_before_the_last_prompt_is_read_do_not_count() -> None:
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_chunk_of_several_steps_counts_all_of_them() -> None:
+def test_a_chunk_of_several_steps_counts_all_of_them():
     steps = BatchSteps(1, wanted=3)
     steps.add(0, chunk(False))
     steps.add(0, chunk(True, True, False, False, True, False))
@@ -50,7 +50,7 @@ def test_a_chunk_of_several_steps_counts_all_of_them() -> None:
 
 
 @pytest.mark.usefixtures("clock")
-def test_it_is_over_when_one_ends() -> None:
+def test_it_is_over_when_one_ends():
     steps = BatchSteps(2, wanted=100)
     for index in (0, 1, 0, 1):
         steps.add(index, chunk(False))
@@ -60,7 +60,7 @@ def test_it_is_over_when_one_ends() -> None:
     assert steps.count == 3
 
 
-def test_without_a_step_together_there_is_no_figure() -> None:
+def test_without_a_step_together_there_is_no_figure():
     steps = BatchSteps(2, wanted=1)
     steps.add(0, chunk(False, end=True))
     with pytest.raises(ValueError, match="before all of them"):

@@ -11,6 +11,13 @@ from router.table import load_table
 pytestmark = pytest.mark.usefixtures("fitted")
 
 
+@pytest.fixture
+def explain(world):
+    """The arguments that ask for a decision; a table's folder follows them."""
+    given = ["--prompt", "What is seven plus two?", "--bundle", world[2].path]
+    return ["routing", "explain", *given, "--routing"]
+
+
 def test_a_profile_holds_every_prompt_under_every_method(world, fitted):
     folder, _, _ = world
     figures, _ = fitted
@@ -109,28 +116,20 @@ def test_fit_takes_the_objective_that_is_judged_by(world, tmp_path):
     assert specadapt.json(*judged)["objective"] == "seconds"
 
 
-def test_a_decision_is_explained(world):
-    folder, specadapt, bundle = world
-    arguments = [
-        "routing",
-        "explain",
-        "--prompt",
-        "What is seven plus two?",
-        "--bundle",
-        bundle.path,
-    ]
-    figures = specadapt.json(*arguments, "--routing", folder / "routing")
+def test_a_decision_is_explained(world, explain):
+    folder, specadapt, _ = world
+    figures = specadapt.json(*explain, folder / "routing")
     assert figures["method"] in figures["ranked"]
     assert sorted(figures["ranked"]) == ["naive", "ngram"]
     assert figures["reason"] == "preferred"
     assert 1 <= len(figures["nearest_prompts"]) <= 5
     similarity = [near["similarity"] for near in figures["nearest_prompts"]]
     assert similarity == sorted(similarity, reverse=True)
-    assert "no routing table" in specadapt.refusal(*arguments)
+    assert "no routing table" in specadapt.refusal(*explain[:-1])
 
 
-def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, tmp_path):
-    folder, specadapt, bundle = world
+def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, explain, tmp_path):
+    folder, specadapt, _ = world
     made = specadapt.json(
         *["fit", "--profile", folder / "fit", "--clusters", 2, "--out", tmp_path],
         *["--predictor", "regression"],
@@ -147,19 +146,11 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, tmp_pat
         *["evaluate", "--routing", folder / "routing", "--profile", folder / "held"]
     )
     assert (by_clusters["predictors"], by_clusters["best_predictor"]) == ({}, None)
-    arguments = [
-        "routing",
-        "explain",
-        "--prompt",
-        "What is seven plus two?",
-        "--bundle",
-        bundle.path,
-    ]
-    explained = specadapt.json(*arguments, "--routing", tmp_path)
+    explained = specadapt.json(*explain, tmp_path)
     assert set(explained["deviation"]) == {"naive", "ngram"}
     assert explained["deviation"]["naive"] == 0.0
-    assert "log acceptance" in specadapt(*arguments, "--routing", tmp_path).stdout
-    plain = specadapt.json(*arguments, "--routing", folder / "routing")
+    assert "log acceptance" in specadapt(*explain, tmp_path).stdout
+    plain = specadapt.json(*explain, folder / "routing")
     assert plain["deviation"] == {}
 
 

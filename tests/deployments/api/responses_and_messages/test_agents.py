@@ -21,6 +21,11 @@ from llama_index.llms.openai_like import OpenAILike
 City = Literal["Paris", "Oslo"]
 
 
+def weather(city: City) -> str:
+    """The weather in a city."""
+    return f"18 degrees in {city}"
+
+
 @pytest.fixture
 def asked():
     """The cities that the weather was asked for."""
@@ -35,6 +40,7 @@ async def test_the_agents_sdk_calls_a_tool_and_then_answers(
     # A random model would not end its answer by itself.
     end = tools_ingress.reader.tokenizers.own.eos_token_id
     ends = {"logit_bias": {str(end): 100}, "min_tokens": 4}
+    settings = {"parallel_tool_calls": False, "max_tokens": 100, "temperature": 0}
 
     @function_tool
     def get_weather(city: City) -> str:
@@ -47,13 +53,7 @@ async def test_the_agents_sdk_calls_a_tool_and_then_answers(
         instructions="Be brief.",
         model=model("tiny", tools_client),
         tools=[get_weather],
-        model_settings=ModelSettings(
-            tool_choice="required",
-            parallel_tool_calls=False,
-            max_tokens=100,
-            temperature=0,
-            extra_body=ends,
-        ),
+        model_settings=ModelSettings(tool_choice="required", **settings, extra_body=ends),
     )
     config = RunConfig(tracing_disabled=True)
     if streams:
@@ -71,11 +71,7 @@ async def test_the_agents_sdk_calls_a_tool_and_then_answers(
 
 
 async def test_langchain_binds_tools(tools_ingress):
-    @tool
-    def get_weather(city: City) -> str:
-        """The weather in a city."""
-        return f"18 degrees in {city}"
-
+    get_weather = tool("get_weather")(weather)
     chat = ChatOpenAI(
         model="tiny",
         base_url="http://test/v1",
@@ -100,10 +96,6 @@ async def test_langchain_binds_tools(tools_ingress):
 
 
 async def test_llama_index_calls_a_tool(tools_ingress):
-    def get_weather(city: City) -> str:
-        """The weather in a city."""
-        return f"18 degrees in {city}"
-
     llm = OpenAILike(
         model="tiny",
         api_base="http://test/v1",
@@ -115,7 +107,7 @@ async def test_llama_index_calls_a_tool(tools_ingress):
         temperature=0,
         async_http_client=tools_ingress.http,
     )
-    made = FunctionTool.from_defaults(get_weather)
+    made = FunctionTool.from_defaults(weather, name="get_weather")
     answer = await llm.achat_with_tools([made], user_msg="hello", tool_choice="get_weather")
     [call] = llm.get_tool_calls_from_response(answer)
     assert call.tool_name == "get_weather"

@@ -18,33 +18,24 @@ joined = partial(parsing.joined, read=json.loads)
 PARIS = {"location": "Paris, France", "unit": "celsius"}
 SAN_FRANCISCO = {"location": "San Francisco, CA, USA"}
 
-# format, answer, text, calls
-ANSWERS = {
+# format, answer, calls
+CALLS = {
     # qwen.readthedocs.io, Function Calling; the same in Qwen3's chat template
     "Qwen 2.5": (
         HERMES,
         '<tool_call>\n{"name": "get_current_temperature", "arguments": {"location": "San '
         'Francisco, CA, USA"}}\n</tool_call>\n<tool_call>\n{"name": "get_temperature_date", '
         '"arguments": {"location": "San Francisco, CA, USA", "date": "2024-10-01"}}\n</tool_call>',
-        "",
         [
             ("get_current_temperature", SAN_FRANCISCO),
             ("get_temperature_date", SAN_FRANCISCO | {"date": "2024-10-01"}),
         ],
-    ),
-    "Qwen 2.5 with text": (
-        HERMES,
-        'Let me look that up.\n<tool_call>\n{"name": "get_current_temperature", "arguments": '
-        '{"location": "Zürich"}}\n</tool_call>',
-        "Let me look that up.",
-        [("get_current_temperature", {"location": "Zürich"})],
     ),
     # NousResearch/Hermes-2-Pro-Llama-3-8B, model card: the arguments come first
     "Hermes 2 Pro": (
         HERMES,
         '<tool_call>\n{"arguments": {"symbol": "TSLA"}, "name": "get_stock_fundamentals"}\n'
         "</tool_call>",
-        "",
         [("get_stock_fundamentals", {"symbol": "TSLA"})],
     ),
     # HuggingFaceTB/SmolLM2-1.7B-Instruct, instructions_function_calling.md: a list in the tags
@@ -52,21 +43,18 @@ ANSWERS = {
         HERMES,
         '<tool_call>[{"name": "get_random_number_between", "arguments": {"min": 1, "max": 300}}]'
         "</tool_call>",
-        "",
         [("get_random_number_between", {"min": 1, "max": 300})],
     ),
     # meta-llama/llama-models, models/llama3_1/prompt_format.md, JSON based tool calling
     "Llama 3.1": (
         LLAMA3,
         '{"type": "function", "name": "trending_songs", "parameters": {"n": "10", "genre": "all"}}',
-        "",
         [("trending_songs", {"n": "10", "genre": "all"})],
     ),
     "Llama 3.1 with its tag": (
         LLAMA3,
         '<|python_tag|>{"name": "get_stock", "parameters": {"symbol": "META"}}; '
         '{"name": "get_weather", "parameters": {}}',
-        "",
         [("get_stock", {"symbol": "META"}), ("get_weather", {})],
     ),
     # huggingface.co/docs, Mistral-7B-Instruct-v0.3 chat template's example
@@ -74,34 +62,51 @@ ANSWERS = {
         MISTRAL,
         '[TOOL_CALLS] [{"name": "get_current_temperature", "arguments": {"location": "Paris, '
         'France", "unit": "celsius"}, "id": "abcdef123"}]',
-        "",
         [("get_current_temperature", PARIS)],
     ),
     "Mistral v3, two calls": (
         MISTRAL,
         '[TOOL_CALLS] [{"name": "add", "arguments": {"a": 3.5, "b": 4}}, {"name": "get_weather", '
         '"arguments": {"city": "[TOOL_CALLS] ]}"}}]',
-        "",
         [("add", {"a": 3.5, "b": 4}), ("get_weather", {"city": "[TOOL_CALLS] ]}"})],
     ),
     # mistral-common, tokenizers v11 and v13
-    "Mistral v11": (
-        MISTRAL,
-        'One moment. [TOOL_CALLS]add{"a": 2, "b": 3}[TOOL_CALLS]get_weather{"city": "Oslo"}',
-        "One moment.",
-        [("add", {"a": 2, "b": 3}), ("get_weather", {"city": "Oslo"})],
-    ),
     "Mistral v13": (
         MISTRAL,
         '[TOOL_CALLS]get_weather[ARGS]{"city": "Tokyo"}',
-        "",
         [("get_weather", {"city": "Tokyo"})],
     ),
     "Mistral v11 with an id": (
         MISTRAL,
         '[TOOL_CALLS]get_weather[CALL_ID]Xy12Ab34c[ARGS]{"city": "Tokyo"}',
-        "",
         [("get_weather", {"city": "Tokyo"})],
+    ),
+    "arguments as text": (
+        HERMES,
+        r'<tool_call>{"name": "f", "arguments": "{\"a\": [1, \"}\"]}"}</tool_call>',
+        [("f", {"a": [1, "}"]})],
+    ),
+    "no arguments": (HERMES, '<tool_call>{"name": "f"}</tool_call>', [("f", {})]),
+    "the end is missing": (
+        HERMES,
+        '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}',
+        [("f", {"a": "</tool_call>"})],
+    ),
+}
+# format, answer, text, calls
+ANSWERS = {name: (form, answer, "", calls) for name, (form, answer, calls) in CALLS.items()} | {
+    "Qwen 2.5 with text": (
+        HERMES,
+        'Let me look that up.\n<tool_call>\n{"name": "get_current_temperature", "arguments": '
+        '{"location": "Zürich"}}\n</tool_call>',
+        "Let me look that up.",
+        [("get_current_temperature", {"location": "Zürich"})],
+    ),
+    "Mistral v11": (
+        MISTRAL,
+        'One moment. [TOOL_CALLS]add{"a": 2, "b": 3}[TOOL_CALLS]get_weather{"city": "Oslo"}',
+        "One moment.",
+        [("add", {"a": 2, "b": 3}), ("get_weather", {"city": "Oslo"})],
     ),
     "a fence": (
         FENCE,
@@ -110,54 +115,11 @@ ANSWERS = {
         "I will call the tool:\nThen I will answer.",
         [("get_weather", {"city": "Rome"})],
     ),
-    "a fence with other JSON": (
-        FENCE,
-        'For example:\n```json\n{"name": "Ada", "age": 36}\n```\n',
-        'For example:\n```json\n{"name": "Ada", "age": 36}\n```\n',
-        [],
-    ),
-    "JSON for another name": (
-        LLAMA3,
-        '{"name": "Ada", "parameters": {}}',
-        '{"name": "Ada", "parameters": {}}',
-        [],
-    ),
-    "arguments as text": (
-        HERMES,
-        r'<tool_call>{"name": "f", "arguments": "{\"a\": [1, \"}\"]}"}</tool_call>',
-        "",
-        [("f", {"a": [1, "}"]})],
-    ),
-    "no arguments": (HERMES, '<tool_call>{"name": "f"}</tool_call>', "", [("f", {})]),
-    "the end is missing": (
-        HERMES,
-        '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}',
-        "",
-        [("f", {"a": "</tool_call>"})],
-    ),
-    "the arguments end too early": (
-        HERMES,
-        'x\n<tool_call>{"name": "f", "arguments": {"a": [1, {"b":',
-        'x\n<tool_call>{"name": "f", "arguments": {"a": [1, {"b":',
-        [],
-    ),
-    "arguments that are not JSON": (
-        HERMES,
-        '<tool_call>{"name": "f", "arguments": {a: 1}}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {a: 1}}</tool_call>',
-        [],
-    ),
     "a list that ends too early": (
         MISTRAL,
         '[TOOL_CALLS] [{"name": "f", "arguments": {}}, {"na',
         '{"na',
         [("f", {})],
-    ),
-    "no call": (
-        HERMES,
-        "a < b \n\n <tool_call is not one\n",
-        "a < b \n\n <tool_call is not one\n",
-        [],
     ),
     "a call behind what is none": (
         HERMES,
@@ -166,6 +128,14 @@ ANSWERS = {
         [("f", {})],
     ),
 }
+TEXTS = {
+    "a fence with other JSON": (FENCE, 'So:\n```json\n{"name": "Ada", "age": 36}\n```\n'),
+    "JSON for another name": (LLAMA3, '{"name": "Ada", "parameters": {}}'),
+    "the arguments end": (HERMES, 'x\n<tool_call>{"name": "f", "arguments": {"a": [1, {"b":'),
+    "no JSON": (HERMES, '<tool_call>{"name": "f", "arguments": {a: 1}}</tool_call>'),
+    "no call": (HERMES, "a < b \n\n <tool_call is not one\n"),
+}
+ANSWERS |= {name: (form, text, text, []) for name, (form, text) in TEXTS.items()}
 
 
 @pytest.mark.parametrize("case", ANSWERS)

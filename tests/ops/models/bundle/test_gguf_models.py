@@ -113,6 +113,10 @@ def test_four_bit_weights_are_kept_as_they_are(specadapt, tokenizer, tmp_path, k
     assert {name for name, weight in weights.items() if weight.ndim == 2} == packed.keys()
     for name, weight in packed.items():
         assert torch.equal(unpacked(weight), weights[name])
+    name = "model.layers.1.mlp.up_proj.weight"
+    original = model.state_dict()[name].numpy()
+    expected = gguf.dequantize(gguf.quantize(original, quantisation), quantisation)
+    assert torch.equal(weights[name], torch.from_numpy(expected).bfloat16())
 
 
 @given(data=arrays(np.uint8, (3, 2 * 144)))

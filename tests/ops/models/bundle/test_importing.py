@@ -47,18 +47,6 @@ def test_its_tokenizer_is_the_files(specadapt, gguf_file, tokenizer, tmp_path):
     assert encode_chat(ours, CHAT, True)[:2] == [ours.bos_token_id, len(tokenizer) - 2]
 
 
-def test_quantised_weights_are_those_that_gguf_reads(specadapt, model, tokenizer, tmp_path):
-    file, kind = tmp_path / "four.gguf", gguf.GGMLQuantizationType.Q4_1
-    write_gguf(file, model, tokenizer, kind)
-    specadapt.json("bundle", "import", file, "--out", tmp_path / "four")
-    weights = load_file(tmp_path / "four" / "target" / "model.safetensors")
-    name = "model.layers.1.mlp.up_proj.weight"
-    original = model.state_dict()[name].numpy()
-    expected = torch.from_numpy(gguf.dequantize(gguf.quantize(original, kind), kind))
-    assert torch.equal(weights[name], expected.bfloat16())
-    assert not torch.equal(weights[name], torch.from_numpy(original).bfloat16())
-
-
 def test_a_second_import_does_nothing_and_another_model_is_kept_out(
     specadapt, gguf_file, model, tokenizer, tmp_path
 ):
@@ -140,7 +128,3 @@ def test_a_package_that_is_missing_or_another_is_named(specadapt, packaged, tmp_
 def test_what_is_no_model_is_refused(specadapt, tiny_bundle, tmp_path):
     assert "there is nothing to import" in specadapt.refusal("bundle", "import", tiny_bundle.path)
     assert "neither a GGUF file nor a folder" in specadapt.refusal("bundle", "import", tmp_path)
-    (tmp_path / "x.gguf").write_bytes(b"no such thing")
-    assert "is not a whole GGUF file" in specadapt.refusal("bundle", "import", tmp_path / "x.gguf")
-    (tmp_path / "config.json").write_text("{}")
-    assert "no *.safetensors" in specadapt.refusal("bundle", "import", tmp_path)

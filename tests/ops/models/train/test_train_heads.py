@@ -12,21 +12,26 @@ from training.heads import StoredHead
 from workers.bundle import load_bundle
 
 
+def answers_file(file: Path, answer: list[int]) -> Path:
+    """Twenty equal answers of a target."""
+    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": answer}
+    file.write_text("".join(json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)))
+    return file
+
+
+@pytest.fixture
+def folders(tiny_bundle, tmp_path):
+    """A bundle and some answers of its target."""
+    answers_file(tmp_path / "generations.jsonl", [10, 11, 12])
+    return tiny_bundle.path, tmp_path
+
+
 def file(folders, **changes):
     """The YAML file of a short training; a field that is None is left out."""
     bundle, folder = folders
-    fields = {
-        "bundle": bundle,
-        "generations": folder / "generations.jsonl",
-        "threads": 1,
-        "tokens": 100,
-        "batch_tokens": 512,
-        "length": 64,
-        "device": "cpu",
-        "cache_gb": 0.1,
-        "work": folder / "work",
-        "out": folder / "out",
-    } | changes
+    fields = {"bundle": bundle, "generations": folder / "generations.jsonl", "device": "cpu"}
+    fields |= {"threads": 1, "tokens": 100, "batch_tokens": 512, "length": 64, "cache_gb": 0.1}
+    fields |= {"work": folder / "work", "out": folder / "out"} | changes
     given = {k: str(v) if isinstance(v, Path) else v for k, v in fields.items() if v is not None}
     written = folder / "train.yaml"
     written.write_text(json.dumps(given))
@@ -42,7 +47,7 @@ def file(folders, **changes):
         ("eagle3", {"vocabulary": 0}),
     ],
 )
-def test_heads_are_trained_and_measured(specadapt, folders, kind, given) -> None:
+def test_heads_are_trained_and_measured(specadapt, folders, kind, given):
     figures = specadapt.json("train", kind, file(folders, **given))
     assert figures["tokens_per_step"].keys() == {"answers"}
     assert figures["tokens_per_step"]["answers"] >= 1.0
@@ -76,7 +81,7 @@ OTHER_ROTARY = {"rope_theta": 5.0, "rope_type": "default"}
         ("medusa", {"start": "{bundle}/medusa", "positions": 7}, "start: the head has its"),
     ],
 )
-def test_what_cannot_be_used_is_named(specadapt, folders, kind, given, named) -> None:
+def test_what_cannot_be_used_is_named(specadapt, folders, kind, given, named):
     filled = {
         name: value.format(folder=folders[1], bundle=folders[0])
         if isinstance(value, str)
@@ -97,9 +102,7 @@ def test_what_cannot_be_used_is_named(specadapt, folders, kind, given, named) ->
         ("eagle3", {"eagle_config": FAR_LAYERS}, "reads layers"),
     ],
 )
-def test_a_head_of_another_target_is_refused(
-    specadapt, folders, tmp_path, kind, change, said
-) -> None:
+def test_a_head_of_another_target_is_refused(specadapt, folders, tmp_path, kind, change, said):
     other = changed_head(folders[0] / kind, tmp_path / "head", **change)
     line = specadapt.refusal("train", kind, file(folders, start=other))
     assert f"{other}/config.json" in line
@@ -107,12 +110,12 @@ def test_a_head_of_another_target_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "eagle"])
-def test_a_head_that_goes_on_keeps_its_tokens(specadapt, folders, kind) -> None:
+def test_a_head_that_goes_on_keeps_its_tokens(specadapt, folders, kind):
     """Whatever the new answers speak most: an LM head's rows belong to the tokens they had."""
     folder = folders[1]
     specadapt.json("train", kind, file(folders, vocabulary=50))
     first = StoredHead(folder / "out", kind)
-    other = other_answers(folder)
+    other = answers_file(folder / "other.jsonl", [70, 71, 72])
     given = {"start": folder / "out", "generations": other, "learning_rate": 0}
     given |= {"work": folder / "more", "out": folder / "more"}
     specadapt.json("train", kind, file(folders, **given))
@@ -127,7 +130,7 @@ def test_a_head_that_goes_on_keeps_its_tokens(specadapt, folders, kind) -> None:
     assert "the checkpoint drafts other tokens" in result.stderr.splitlines()[-1]
 
 
-def test_a_head_that_goes_on_reads_the_layers_it_read(specadapt, folders, tmp_path) -> None:
+def test_a_head_that_goes_on_reads_the_layers_it_read(specadapt, folders, tmp_path):
     bundle, folder = folders
     other = changed_head(bundle / "eagle3", tmp_path / "head", eagle_config=LAST_LAYERS)
     specadapt.json("train", "eagle3", file(folders, start=other))
@@ -148,7 +151,7 @@ def changed_head(folder, out, **changes):
     return out
 
 
-def test_the_bundle_gets_the_heads_as_its_part(specadapt, folders) -> None:
+def test_the_bundle_gets_the_heads_as_its_part(specadapt, folders):
     bundle, folder = folders[1] / "bundle", folders[1]
     shutil.copytree(folders[0], bundle)
     shutil.rmtree(bundle / "medusa")
@@ -159,7 +162,7 @@ def test_the_bundle_gets_the_heads_as_its_part(specadapt, folders) -> None:
     assert load_bundle(bundle).has("medusa")
 
 
-def test_heads_learn_from_the_targets_own_answers(specadapt, folders, prompts_file) -> None:
+def test_heads_learn_from_the_targets_own_answers(specadapt, folders, prompts_file):
     bundle, folder = folders
     answers, written = folder / "own.jsonl", folder / "answers.yaml"
     fields = {"bundle": str(bundle), "prompts": [str(prompts_file)], "out": str(answers)}
@@ -171,11 +174,3 @@ def test_heads_learn_from_the_targets_own_answers(specadapt, folders, prompts_fi
     assert set(figures["tokens_per_step"]) <= {"math", "edit"}
     written.write_text(json.dumps(fields | {"prompt": "x"}))
     assert "answers.yaml: prompt: unknown field" in specadapt.refusal("train", "generate", written)
-
-
-def other_answers(folder):
-    """Answers of other tokens than those of the shared fixture."""
-    other = folder / "other.jsonl"
-    line = {"domain": "answers", "temperature": 0.0, "prompt": [1, 4, 9], "answer": [70, 71, 72]}
-    other.write_text("".join(json.dumps(line | {"id": str(i)}) + "\n" for i in range(20)))
-    return other

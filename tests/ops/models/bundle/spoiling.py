@@ -1,0 +1,92 @@
+"""Ways to spoil the files of a model or a bundle. Each is a function of its folder."""
+
+import json
+import shutil
+
+import torch
+from safetensors.torch import load_file, save_file
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+FIRST, SECOND = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+
+
+def both(*ways):
+    """One after the other."""
+    return lambda folder: [spoil(folder) for spoil in ways]
+
+
+def text(file, content):
+    return lambda folder: (folder / file).write_text(content)
+
+
+def removed(file):
+    def spoil(folder):
+        path = folder / file
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    return spoil
+
+
+def cut(file, kept):
+    def spoil(folder):
+        path = folder / file
+        path.write_bytes(path.read_bytes()[:kept])
+
+    return spoil
+
+
+def config(part=".", **changes):
+    """Other values in config.json."""
+
+    def spoil(folder):
+        file = folder / part / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+    return spoil
+
+
+def tensors(change, part="."):
+    """Other weights: `change` gets them by name."""
+
+    def spoil(folder):
+        file = folder / part / WEIGHTS
+        weights = load_file(file)
+        change(weights)
+        save_file(weights, file, {"format": "pt"})
+
+    return spoil
+
+
+def without(name):
+    return lambda weights: weights.pop(name)
+
+
+def replaced(name, *shape, dtype=torch.float32):
+    return lambda weights: weights.update({name: torch.ones(*shape, dtype=dtype)})
+
+
+def header(change):
+    """Another header of the weights' file."""
+
+    def spoil(folder):
+        file = folder / WEIGHTS
+        whole = file.read_bytes()
+        end = 8 + int.from_bytes(whole[:8], "little")
+        written = json.loads(whole[8:end])
+        change(written)
+        changed = json.dumps(written).encode()
+        file.write_bytes(len(changed).to_bytes(8, "little") + changed + whole[end:])
+
+    return spoil
+
+
+def sharded(folder):
+    """The same weights in two files with an index."""
+    weights, index = load_file(folder / WEIGHTS), {}
+    (folder / WEIGHTS).unlink()
+    names = sorted(weights)
+    for file, part in ((FIRST, names[::2]), (SECOND, names[1::2])):
+        save_file({name: weights[name] for name in part}, folder / file, {"format": "pt"})
+        index |= dict.fromkeys(part, file)
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": index}))
