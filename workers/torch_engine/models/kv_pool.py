@@ -154,14 +154,15 @@ class KvPool:
         lease.length = length
 
     def settle(self) -> None:
-        """Move rows in use nearer to each other, at most BLOCK tokens at a time: between steps,
-        while all wait. Takes no memory."""
+        """Move rows in use nearer to each other, at most BLOCK tokens at a time, while all wait.
+        Drafts that are not committed yet move along. Takes no memory."""
         move = self._move = self._move or self._next_move()
         if move is None:
             return
         lease, row = move.lease, move.row
         end = min(lease.length, move.done + BLOCK)
-        slots = slice(move.done, end)
+        # a drafter that several methods share holds drafts of this step here already
+        slots = slice(move.done, end + TREE_ROOM if end == lease.length else end)
         self.data[:, row, :, slots] = self.data[:, lease.row, :, slots]
         move.done = end
         if end == lease.length:
