@@ -151,7 +151,7 @@ class DrafterGuard:
         draft for them again."""
         self.failures.failed(self._name(drafter), error)
         for sequence in sequences:
-            sequence.lease.spoilt = True  # the drafter's row of it, which is released here
+            sequence.lease.degraded = True  # the drafter's row of it, which is released here
             self._forget(drafter, sequence)
             if not again:
                 self._off.setdefault(sequence.lease, set()).add(id(drafter))

@@ -20,12 +20,12 @@ BLOCK = 256
 class Lease:
     """One sequence's row of slots; `length` of them hold committed tokens. The row may change.
 
-    spoilt: whether the row may hold NaN or infinity. version: of the head that fills the row.
+    degraded: whether the row may hold NaN or infinity. version: of the head that fills the row.
     """
 
     row: int
     length: int = 0
-    spoilt: bool = False
+    degraded: bool = False
     version: int = 0
 
 
@@ -117,7 +117,7 @@ class KvPool:
 
     def release(self, lease: Lease) -> None:
         """Free a row in use."""
-        if lease.spoilt:
+        if lease.degraded:
             # Masked slots still meet a weight of 0, and 0 * NaN is NaN. Attention reads the next
             # sequence's row as far as the longest row of its batch.
             self.data[:, lease.row] = 0.0
