@@ -38,7 +38,6 @@ PARTS_SHARE = {
         "tree_growth",
         "build_context",
         "models",
-        "noise",
         "interfaces",
         "registry",
     ),

@@ -57,7 +57,7 @@ class HeadExchanger(Protocol):
         ...
 
     def exchange(self, part: str, version: int, folder: Path | None, share: float) -> None:
-        """Put a version of a part's head in force, or let it draft for a share of new requests.
+        """Activate a version of a part's head, or let it draft for a share of new requests.
 
         Blocks while the head is loaded; call it in a thread, one call at a time. Our engine divides
         requests by a hash of their ids, and running ones keep their version. vLLM's drafts with one

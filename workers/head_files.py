@@ -23,8 +23,7 @@ def refuse_not_finite(folder: Path) -> None:
         for name, weight in weights.items():
             if weight.is_floating_point() and not bool(weight.isfinite().all()):
                 raise BundleError(
-                    f"{folder}: {name} holds NaN or infinite values: this head is spoilt, train "
-                    "it again"
+                    f"{folder}: {name} holds NaN or infinite values: train this head again"
                 )
 
 

@@ -151,6 +151,7 @@ class DrafterGuard:
         draft for them again."""
         self.failures.failed(self._name(drafter), error)
         for sequence in sequences:
+            sequence.lease.degraded = True  # the drafter's row of it, which is released here
             self._forget(drafter, sequence)
             if not again:
                 self._off.setdefault(sequence.lease, set()).add(id(drafter))
@@ -174,6 +175,8 @@ def _check(proposals: Sequence[Proposal], limits: Sequence[int], vocab: int) -> 
                 f"{len(proposal)} nodes on {proposal.drafted_levels} levels, where {TREE_ROOM} "
                 f"nodes and {limit} levels fit"
             )
+    if any(math.isnan(value) for proposal in proposals for value in proposal.values):
+        raise MalformedDraftError("a node's probability is NaN")
     drawn = [q for proposal in proposals for q in proposal.q if q is not None]
     if any(q.shape != (vocab,) for q in drawn):
         raise MalformedDraftError(f"a distribution is not over {vocab} tokens")

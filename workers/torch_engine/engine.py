@@ -122,11 +122,6 @@ class TorchEngine:
                 if versions.part == part:
                     versions.exchange(version, folder, share)
 
-    @property
-    def cuda_graphs(self) -> int:
-        """The target's forwards that are replayed from CUDA graphs, by shape."""
-        return self._target.model.graphs
-
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""
         self._scheduler.stop()

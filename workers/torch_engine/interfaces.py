@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from workers.torch_engine.distribution import Place
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import Lease
-from workers.torch_engine.noise import Place
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path, TokenTree
 
@@ -48,11 +48,11 @@ class TargetOutput:
         Sums tell, which cost a tenth of an argmax. A token that the model rules out is -inf.
         """
         sums = self.logits.sum(-1)
-        spoilt = sums.isnan() | (sums == torch.inf)
+        degraded = sums.isnan() | (sums == torch.inf)
         # tracing a known text computes rows without logits
         if not best or not self.logits.shape[-1]:
-            return list[bool](spoilt.tolist())
-        self._best, flags = torch.stack((self.logits.argmax(-1), spoilt.long())).tolist()
+            return list[bool](degraded.tolist())
+        self._best, flags = torch.stack((self.logits.argmax(-1), degraded.long())).tolist()
         return list(map(bool, flags))
 
     def add_dead(self, count: int) -> None:

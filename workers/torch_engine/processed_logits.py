@@ -85,8 +85,8 @@ def _penalise(members: Sequence[_Rows], logits: Tensor) -> None:
     in_prompt = torch.stack([prompt for _, prompt in known]).repeat_interleave(sizes, 0)
     _count_ancestors(members, counts)
     settings = [m.processor.sampling for m in members]
-    wishes = [[s.repetition_penalty, s.frequency_penalty, s.presence_penalty] for s in settings]
-    columns = torch.tensor(wishes, device=logits.device).repeat_interleave(sizes, 0)
+    penalties = [[s.repetition_penalty, s.frequency_penalty, s.presence_penalty] for s in settings]
+    columns = torch.tensor(penalties, device=logits.device).repeat_interleave(sizes, 0)
     repetition, frequency, presence = columns[:, :, None].unbind(1)
     scores, present = logits[rows], counts > 0
     repeated = torch.where(scores > 0, scores / repetition, scores * repetition)

@@ -1,4 +1,4 @@
-"""Drafts before serving, which teach the adaptive method what drafting costs."""
+"""Drafts before serving, from which the adaptive method learns what drafting costs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from workers.torch_engine.target import Target
 
 log = logging.getLogger(__name__)
 
-SPOILT_STEPS = 3
+FAILED_STEPS = 3
 """NaN failures, or failures without a request too, in a row after which the engine is unhealthy."""
 SMOOTHING = 0.1
 """Weight of the newest step in the moving averages."""
@@ -77,7 +77,7 @@ class Scheduler:
         self._work = threading.Condition()
         self._waiting: deque[DecodeSequence] = deque()
         self._running: list[DecodeSequence] = []
-        self._stopping, self.healthy, self._spoilt = False, True, 0
+        self._stopping, self.healthy, self._failed_steps = False, True, 0
         self._round_began: float | None = None
         self.mean_batch = self.mean_context = 0.0
         self.step_seconds: dict[str, float] = {}
@@ -87,8 +87,8 @@ class Scheduler:
         with self._work:
             if self._stopping:
                 raise EngineBusyError("the engine is shut down: send the request elsewhere")
-            places = self._most + self._max_waiting
-            if len(self._waiting) + len(self._running) >= places:
+            slots = self._most + self._max_waiting
+            if len(self._waiting) + len(self._running) >= slots:
                 raise EngineBusyError(
                     f"{len(self._running)} requests run and {len(self._waiting)} wait "
                     f"(engine.max_waiting is {self._max_waiting}): try again later"
@@ -226,7 +226,7 @@ class Scheduler:
             self._fail(error)
         if errors:
             return
-        self._spoilt = 0
+        self._failed_steps = 0
         self.mean_batch = _blend(self.mean_batch or len(batch), len(batch))
         context = sum(len(s.tokens) for s in batch) / len(batch)
         self.mean_context = _blend(self.mean_context or context, context)
@@ -241,12 +241,12 @@ class Scheduler:
             return
         log.error("%s", error, exc_info=error)
         nan = isinstance(cause, NotANumberError)
-        self._spoilt += nan
-        self.healthy &= self._spoilt < SPOILT_STEPS
+        self._failed_steps += nan
+        self.healthy &= self._failed_steps < FAILED_STEPS
         self._end(error.sequence, "error", error)
         # A client may send requests that fail in a row, so only what fails without them counts.
-        self._spoilt += self.healthy and not nan and not self.target.works()
-        self.healthy &= self._spoilt < SPOILT_STEPS
+        self._failed_steps += self.healthy and not nan and not self.target.works()
+        self.healthy &= self._failed_steps < FAILED_STEPS
 
     def _retire(self) -> None:
         """End finished and cancelled sequences."""
@@ -278,7 +278,7 @@ class Scheduler:
                 None if error is None else str(error),
                 request_fault=isinstance(error, RequestFaultError),
             )
-        self._rows.give_back(sequence, spoilt=reason == "error")
+        self._rows.give_back(sequence, degraded=reason == "error")
         if reason != "error" and sequence.request.kept:
             answer = sequence.tokens[sequence.prompt_tokens :]
             self._past.add(sequence.request.scope, answer)
@@ -348,11 +348,11 @@ class Rows:
             self._forgotten(lease)
         return lease
 
-    def give_back(self, sequence: DecodeSequence, *, spoilt: bool) -> None:
-        """Take an ended sequence's row back. spoilt: the row may hold NaN."""
+    def give_back(self, sequence: DecodeSequence, *, degraded: bool) -> None:
+        """Take an ended sequence's row back. degraded: the row may hold NaN."""
         lease = sequence.lease
-        lease.spoilt = spoilt
-        if not self._remembers or spoilt:
+        lease.degraded = degraded
+        if not self._remembers or degraded:
             self._pool.release(lease)
         elif self._keeps(sequence):
             for remembering in self.remembering:

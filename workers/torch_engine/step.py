@@ -66,8 +66,8 @@ def _decode(
         output = _forward(proposals, target)
     except Exception as error:
         return _decode_each(proposals, error, target, methods)
-    spoilt = _spoilt(proposals, output)
-    numbers = [proposal for proposal in proposals if proposal not in spoilt]
+    degraded = _degraded(proposals, output)
+    numbers = [proposal for proposal in proposals if proposal not in degraded]
     errors = list[StepError]()
     verified = _verify(numbers, output, methods, errors)
     # the forward has ended only now that the choice of tokens has read its results
@@ -79,9 +79,9 @@ def _decode(
     _book(numbers, "sample_seconds", max(0.0, seconds - forward))
     for proposal, path in verified:
         errors += _settle(proposal, path, output, target, methods)
-    if decoding and not errors and not spoilt:
+    if decoding and not errors and not degraded:
         target.costs.step.saw(widths, context, time.perf_counter() - clock)
-    for proposal in spoilt:
+    for proposal in degraded:
         errors += _decode_shallower(proposal, target, methods)
     return errors
 
@@ -120,7 +120,7 @@ def _decode_shallower(
             read = copy(proposal)
             read.keep([node for node, at in enumerate(proposal.depths) if at < depth])
             output = _forward([read], target)
-            if not _spoilt([read], output):
+            if not _degraded([read], output):
                 proposal.keep([node for node, at in enumerate(proposal.depths) if at <= depth])
                 proposal.row = read.row
                 output.add_dead(len(proposal) - len(read))
@@ -219,14 +219,14 @@ def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:
     return output
 
 
-def _spoilt(proposals: Sequence[Proposal], output: TargetOutput) -> list[Proposal]:
+def _degraded(proposals: Sequence[Proposal], output: TargetOutput) -> list[Proposal]:
     """Return the proposals whose logits are not numbers."""
     sequences = [proposal.sequence for proposal in proposals]
     greedy = any(s.sampling.temperature == 0.0 and s.processor is None for s in sequences)
-    spoilt = output.read(best=greedy)
-    if not any(spoilt):
+    degraded = output.read(best=greedy)
+    if not any(degraded):
         return []
-    return [p for p in proposals if any(spoilt[p.row : p.row + len(p) + 1])]
+    return [p for p in proposals if any(degraded[p.row : p.row + len(p) + 1])]
 
 
 def _verify(

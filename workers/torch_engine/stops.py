@@ -10,27 +10,6 @@ from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import Path
 
 
-@register("stop", "fixed")
-class Fixed:
-    """Draft gamma levels in every step."""
-
-    def __init__(self, _context: BuildContext, *, gamma: int = 4) -> None:
-        if gamma < 1:
-            raise ValueError(f"stop 'fixed': gamma must be at least 1, not {gamma}")
-        self._gamma = gamma
-
-    def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
-        """Return gamma."""
-        return self._gamma
-
-    def goes_on(self, proposal: Proposal) -> bool:  # noqa: ARG002
-        """Return True: it stops at the limit only."""
-        return True
-
-    def observe(self, proposal: Proposal, path: Path) -> None:
-        """Do nothing."""
-
-
 @register("stop", "batch_schedule")
 class ByBatch:
     """Draft gammas[i] levels from batches[i] sequences on, as vLLM's
@@ -57,3 +36,13 @@ class ByBatch:
 
     def observe(self, proposal: Proposal, path: Path) -> None:
         """Do nothing."""
+
+
+@register("stop", "fixed")
+class Fixed(ByBatch):
+    """Draft gamma levels in every step."""
+
+    def __init__(self, context: BuildContext, *, gamma: int = 4) -> None:
+        if gamma < 1:
+            raise ValueError(f"stop 'fixed': gamma must be at least 1, not {gamma}")
+        super().__init__(context, batches=(1,), gammas=(gamma,))

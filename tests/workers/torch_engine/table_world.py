@@ -5,21 +5,24 @@ thousands of sequences take a step together.
 """
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from odd_parts import LeafyTree, Pairs
 from sampling_reference import Answer, chances, p_value
+from scipy.stats import qmc
 from torch import Tensor
 
 from schemas import DecodeRequest, SamplingParams
 from workers.torch_engine import registry
-from workers.torch_engine.distribution import draw, warp_each
+from workers.torch_engine.distribution import draw, warp, warp_each
 from workers.torch_engine.interfaces import Proposal, TargetOutput, Verifier
 from workers.torch_engine.logit_processor import LogitProcessor, make_logit_processor
 from workers.torch_engine.models.draft_logits import DraftLogits
@@ -219,6 +222,64 @@ def fit_of(said: Sequence[Answer], sampling: SamplingParams, repeats: bool = Tru
 
     exact = chances(logits, PROMPT, TOKENS, VOCAB, sampling)
     return p_value(Counter(said), exact)
+
+
+DRAWS, EVEN = 24, 12
+"""Draws of a step, and the logarithm of how many steps spread them evenly."""
+
+
+EXACT = 2.5e-3
+"""Greatest error of a right rule."""
+DRAWING = [
+    ("rejection", sampled),
+    ("one_hot", top_two),
+    ("multi_step", grown("static", widths=(2, 2, 1), sample=True)),
+    ("traversal", sampled),
+]
+NAMES = [verifier for verifier, _ in DRAWING]
+
+
+class Even:
+    """A generator of given draws."""
+
+    def __init__(self, draws: Sequence[float]) -> None:
+        self._draws = iter(draws)
+
+    def random(self) -> float:
+        return next(self._draws)
+
+
+def error_of_a_step(verifier: Verifier, draft: Drafting) -> float:
+    """The largest error of a first token's probability.
+
+    Draws are spread evenly over all that they can be, and of a step's last token the distribution
+    counts: 4096 steps are then as exact as a million random ones.
+    """
+    sampling = SamplingParams(temperature=1.0)
+    points = qmc.Sobol(DRAWS, rng=np.random.default_rng(1)).random_base2(EVEN).tolist()
+    proposals = [
+        Proposal(sequence=said(number, sampling, None), plan=None, limit=LEVELS)
+        for number in range(len(points))
+    ]
+    for proposal, point in zip(proposals, points, strict=True):
+        proposal.sequence.rng = Even(point)
+    draft(proposals)
+    last = dict[int, Tensor]()
+
+    def note(weights: Tensor, _: Tensor, ended: Sequence[Proposal]) -> list[int]:
+        last.update((p.sequence.id, w / w.sum()) for p, w in zip(ended, weights, strict=True))
+        return [0] * len(ended)
+
+    with patch.object(sys.modules[type(verifier).__module__], "draw_bonus", note):
+        paths = verifier.verify(proposals, _target(proposals))
+    found = torch.zeros(VOCAB)
+    for proposal, path in zip(proposals, paths, strict=True):
+        if path.nodes:
+            found[proposal.tokens[path.nodes[0]]] += 1.0
+        else:
+            found += last[proposal.sequence.id]
+    exact = warp(TARGET[*PROMPT[-2:]][None], sampling)[0]
+    return float((found / len(points) - exact).abs().max())
 
 
 def said(number: int, sampling: SamplingParams, constraint: Any) -> Said:

@@ -126,4 +126,4 @@ async def test_no_memory_ends_no_request(load_engine, byte_bundle, without, monk
         }
     assert engine.load().healthy
     pool, prefixes = engine._target.pool, engine._scheduler.prefixes
-    await until(lambda: pool.free_rows + prefixes.kept_rows == pool.rows)
+    await until(lambda: pool.free_rows + len(prefixes._kept) == pool.rows)

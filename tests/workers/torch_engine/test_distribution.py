@@ -80,6 +80,13 @@ def test_every_verifier_under_every_parameter(verifier, draft, wishes):
     assert world.fit(made, draft, sampling, COUNT) > RIGHT
 
 
+@pytest.mark.parametrize(("verifier", "draft"), world.DRAWING, ids=world.NAMES)
+def test_a_step_emits_the_targets_distribution(verifier: str, draft: world.Drafting) -> None:
+    """Closer than samples can tell."""
+    made = registry.build("verifier", verifier, None, {})
+    assert world.error_of_a_step(made, draft) < world.EXACT
+
+
 @pytest.mark.parametrize("wishes", WISHES, ids=str)
 def test_answers_under_seeds(wishes: dict[str, Any]) -> None:
     sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)

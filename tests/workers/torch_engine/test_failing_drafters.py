@@ -1,6 +1,7 @@
 """Drafters that fail: answers are as without drafts, and nobody else notices."""
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -77,6 +78,7 @@ WRONG: dict[str, Callable[[Sequence[Proposal]], None]] = {
     "too deep": each(deep),
     "twice": each(twice),
     "NaN": each(not_a_number),
+    "a NaN value": each(lambda p: p.add(1, ROOT, value=math.nan) and None),
     "a short q": each(lambda p: p.add(1, ROOT, q=torch.ones(1)) and None),
     "no parents": each(lambda p: p.tokens.append(1)),
     "an unknown parent": each(lambda p: p.add(1, ROOT) or p.parents.__setitem__(0, 5)),
@@ -189,6 +191,18 @@ async def test_what_a_failure_leaves_does_not_spoil_later_drafts(load, method, m
         wanted = await decode(unbroken, method, [*prompt, *more], max_tokens=30)
         assert answer.tokens == wanted.tokens
         assert answer.stats.accepted_tokens == wanted.stats.accepted_tokens
+
+
+async def test_a_drafter_that_computes_nan_leaves_none_to_later_sequences(load: Any) -> None:
+    """Its row is another sequence's afterwards, whose masked slots must hold numbers."""
+    engine = load(["draft_verify"])
+    [drafter] = drafters(engine)
+    with torch.inference_mode():
+        drafter.model.embedding[7] = torch.nan
+    answer = await decode(engine, "draft_verify", [*range(30), 7], max_tokens=5, temperature=1.0)
+    assert answer.error is None
+    assert engine.load().drafter_failures["draft_model"] > 0
+    assert not drafter.pool.data.isnan().any()
 
 
 async def test_one_of_several_drafters_fails_and_the_others_draft(load, monkeypatch):

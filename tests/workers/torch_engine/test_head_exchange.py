@@ -99,6 +99,21 @@ def test_each_answer_is_drafted_by_one_version(make_rig, bundle, tmp_path, monke
     assert list(drafter.versions._loaded) == [0]
 
 
+def test_a_version_is_freed_before_a_sequence_that_it_failed_for_ends(make_rig, bundle, tmp_path):
+    """The adaptive method goes on drafting for the sequence, with its other drafters."""
+    rig = make_rig(bundle, ["adaptive"])
+    first = rig.submit("adaptive", [1, 2, 3], max_tokens=30)
+    rig.round()
+    one = rig.engine._methods["adaptive"].plan.drafter.learned["eagle3"]
+    error = ArithmeticError("broken on purpose")
+    rig.engine._guard.blame(one.drafter, [first], error, again=False)
+    rig.engine.exchange("eagle3", 1, other_heads(bundle, tmp_path / "heads") / "eagle3", 1.0)
+    second = rig.submit("adaptive", [4, 5, 6], max_tokens=30)
+    rig.finish(first, second)
+    assert list(one.drafter.versions._loaded) == [1]
+    assert rig.engine.load().drafter_failures == {"eagle3": 1}
+
+
 def test_an_engine_gains_its_first_head_while_it_decodes(make_rig, bundle, tmp_path):
     """Answers that began without a head end without one; then versions of other vocabularies
     serve side by side, on rows that hold no pairs; and the engine can return to none."""

@@ -118,7 +118,7 @@ class Chaos:
         """Every row is somebody's, kept or free, and drafters know only those who run."""
         pool, running = self.rig.pool, self.rig.scheduler._running
         assert len({s.lease.row for s in running}) == len(running)
-        kept = self.rig.scheduler.prefixes.kept_rows
+        kept = len(self.rig.scheduler.prefixes._kept)
         assert pool.free_rows + len(running) + kept == pool.rows
         ids = {s.id for s in running}
         for drafter in self.rig.scheduler._rows._drafters:

@@ -5,6 +5,7 @@ says so and the mutant has to be written anew.
 """
 
 import random
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from workers.torch_engine.verifiers import multi_step, one_hot, rejection, targe
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.rejection import Rejection
 from workers.torch_engine.verifiers.target_choice import TargetChoice, warped_rows
+from workers.torch_engine.verifiers.traversal import Traversal
 
 WRONG, RIGHT = 1e-6, 1e-3
 COUNT = 2000
@@ -118,6 +120,23 @@ def test_wrong_verifiers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     module, verifier, draft, old, new = VERIFIER_MUTANTS[name]
     made = mutated(monkeypatch, module, old, new)
     assert fit(getattr(made, verifier), draft, PLAIN) < WRONG
+
+
+NEARLY = {
+    "rejection": (Rejection, " - q[[draft", " - 0.9 * q[[draft"),
+    "one_hot": (one_hot.OneHot, "left -= chance", "left -= 0.9 * chance"),
+    "multi_step": (MultiStep, "own = (own - q)", "own = (own - 0.9 * q)"),
+    "traversal": (Traversal, "excess = (own - q)", "excess = (own - 0.9 * q)"),
+}
+
+
+@pytest.mark.parametrize(("name", "draft"), world.DRAWING, ids=world.NAMES)
+def test_nearly_right_verifiers(monkeypatch: Any, name: str, draft: world.Drafting) -> None:
+    """A tenth of the drafter's distribution is left in the residual."""
+    right, old, new = NEARLY[name]
+    made = mutated(monkeypatch, sys.modules[right.__module__], old, new)
+    wrong = world.build(getattr(made, right.__name__))
+    assert world.error_of_a_step(wrong, draft) > world.EXACT
 
 
 def test_q_that_was_not_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:

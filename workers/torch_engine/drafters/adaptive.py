@@ -150,7 +150,7 @@ class Adaptive:
         one = self.learned[name]
         if self._guard.rests(one.drafter):
             return None
-        can = [one.drafts_for(s) and not self._guard.is_off(one.drafter, s) for s in sequences]
+        can = [not self._guard.is_off(one.drafter, s) and one.drafts_for(s) for s in sequences]
         if not any(can):
             return None
         return [one.unread(s) if yes else None for s, yes in zip(sequences, can, strict=True)]

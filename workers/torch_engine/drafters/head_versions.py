@@ -17,7 +17,7 @@ class HeadVersions(Generic[Head]):
 
     A sequence keeps its version until it ends, because no other version can read the keys and
     values that this one has computed. Version 0 is the bundle's own head, None if it has none. New
-    sequences get the version in force, and a share of them the canary, if there is one.
+    sequences get the active version, and a share of them the canary, if there is one.
 
     `exchange` may be called in any thread, by one caller at a time. Everything else belongs to the
     stepper thread.
@@ -32,14 +32,14 @@ class HeadVersions(Generic[Head]):
         self.changes = 0
         self._load = load
         self._loaded = {0: own}
-        self._in_force, self._canary, self._share = 0, 0, 0.0
+        self._active, self._canary, self._share = 0, 0, 0.0
         self._sequences: dict[int, set[int]] = {}
         self._lock = threading.Lock()
 
     def exchange(self, version: int, folder: Path | None, share: float) -> None:
-        """Put a version in force (share 1), or make it the canary for a share of new sequences.
+        """Activate a version (share 1), or make it the canary for a share of new sequences.
 
-        The version is loaded first, unless it is there. A version in force ends the canary.
+        The version is loaded first, unless it is there. An active version ends the canary.
         Raises BundleError, and changes nothing, for a head that does not fit or holds NaN.
         """
         if version in self._loaded:
@@ -48,17 +48,17 @@ class HeadVersions(Generic[Head]):
             if folder is not None:
                 refuse_not_finite(folder)
             head = self._load(folder)
-        serving = (version, version, 0.0) if share == 1.0 else (self._in_force, version, share)
+        serving = (version, version, 0.0) if share == 1.0 else (self._active, version, share)
         with self._lock:
-            if serving != (self._in_force, self._canary, self._share):
+            if serving != (self._active, self._canary, self._share):
                 self._loaded[version] = head
-                self._in_force, self._canary, self._share = serving
+                self._active, self._canary, self._share = serving
                 self.changes += 1
 
     @property
-    def in_force(self) -> Head:
-        """The head of the version in force."""
-        return self._loaded[self._in_force]
+    def active(self) -> Head:
+        """The head of the active version."""
+        return self._loaded[self._active]
 
     def bind(self, sequence: DecodeSequence) -> int:
         """Return the version that drafts for a sequence. The first call chooses it, by a hash of
@@ -66,7 +66,7 @@ class HeadVersions(Generic[Head]):
         if self.part not in sequence.head_versions:
             place = zlib.crc32(f"{self.part} {sequence.request.request_id}".encode()) / 2**32
             with self._lock:
-                version = self._canary if place < self._share else self._in_force
+                version = self._canary if place < self._share else self._active
                 self._sequences.setdefault(version, set()).add(sequence.id)
                 self._unload()
             sequence.head_versions[self.part] = version
@@ -84,7 +84,7 @@ class HeadVersions(Generic[Head]):
 
     def _unload(self) -> None:
         """Free versions that no sequence has and none will get."""
-        for version in self._loaded.keys() - {self._in_force, self._canary}:
+        for version in self._loaded.keys() - {self._active, self._canary}:
             if not self._sequences.get(version):
                 del self._loaded[version]
                 self._sequences.pop(version, None)

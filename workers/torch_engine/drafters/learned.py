@@ -58,7 +58,7 @@ class Learned:
     @property
     def ready(self) -> bool:
         """Whether new sequences have a head, most or all of them."""
-        return self._versions is None or self._versions.in_force is not None
+        return self._versions is None or self._versions.active is not None
 
     def plan(self, sequences: int) -> Plan:
         """Return the parts that draft for so many sequences."""

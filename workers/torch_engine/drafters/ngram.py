@@ -1,4 +1,5 @@
-"""Prompt look-up: a drafter that copies what followed the last tokens earlier in the sequence."""
+"""Drafters without a model: none, and prompt look-up, which copies what followed the last tokens
+earlier in the sequence."""
 
 from collections.abc import Sequence
 
@@ -50,8 +51,27 @@ class NgramTable:
         return None
 
 
+@register("drafter", "none")
+class NoDrafter:
+    """Draft nothing, so that every step emits the target's token."""
+
+    captures: frozenset[int] = frozenset()
+    has_distribution = False
+
+    def __init__(self, _context: BuildContext) -> None: ...
+
+    def propose(self, proposals: Sequence[Proposal]) -> None:
+        """Leave the proposals empty."""
+
+    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
+        """Do nothing: a drafter that reads tokens alone reads new ones when it is next asked."""
+
+    def release(self, sequence: DecodeSequence) -> None:
+        """Do nothing: there is no state."""
+
+
 @register("drafter", "ngram")
-class Ngram:
+class Ngram(NoDrafter):
     """Look the last max_n to min_n tokens up in the sequence's prompt and output.
 
     match: "recent" or "earliest" occurrence (see NgramTable.find). The default is the earliest,
@@ -59,17 +79,15 @@ class Ngram:
     on other domains the two are within 1%. Tokens are chosen, not sampled.
     """
 
-    captures: frozenset[int] = frozenset()
-    has_distribution = False
-
     def __init__(
         self,
-        _context: BuildContext,
+        context: BuildContext,
         *,
         max_n: int = 4,
         min_n: int = 2,
         match: str = "earliest",
     ) -> None:
+        super().__init__(context)
         if not 1 <= min_n <= max_n:
             raise ValueError(f"drafter 'ngram': needs 1 <= min_n <= max_n, not {min_n}, {max_n}")
         if match not in ("recent", "earliest"):
@@ -93,9 +111,6 @@ class Ngram:
                 draft = prediction.draft(tokens, proposal.sequence.draftable, matched) or draft
             for token in draft:
                 proposal.add(token, len(proposal) - 1)
-
-    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
-        """Do nothing: the table reads new tokens when it is next asked."""
 
     def release(self, sequence: DecodeSequence) -> None:
         """Drop the sequence's table."""

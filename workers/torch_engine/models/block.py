@@ -13,7 +13,6 @@ from workers.torch_engine.models.layout import Layout, Span, build_layout
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.static_layout import StaticLayout, static_layout, unfold
 from workers.torch_engine.models.static_steps import steps_on
-from workers.torch_engine.models.visibility import capped_attention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -152,3 +151,16 @@ class Block:
         if not in_order:
             seen = seen.reshape(sequences, kv_heads, width, -1).transpose(1, 2)
         return seen.reshape(-1, shape.heads * dim)
+
+
+def capped_attention(
+    query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, scale: float, cap: float
+) -> Tensor:
+    """Attend with scores squashed into (-cap, cap) before the mask (Gemma 2, arXiv:2408.00118).
+
+    query: [S, kv_heads, Q, head_dim]; keys, values: [S, kv_heads, context, head_dim].
+    """
+    scores = torch.tanh(query @ keys.transpose(-1, -2) * (scale / cap)) * cap
+    if mask is not None:
+        scores = scores + mask
+    return F.softmax(scores, dim=-1) @ values

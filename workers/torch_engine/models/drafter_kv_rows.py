@@ -67,5 +67,5 @@ class DrafterKvRows:
         """Free the drafter's row of a target row in use."""
         if lease in self._used:
             own = self._used.pop(lease)
-            own.spoilt = lease.spoilt
+            own.degraded = lease.degraded
             self.pool.release(own)

@@ -20,12 +20,12 @@ BLOCK = 256
 class Lease:
     """One sequence's row of slots; `length` of them hold committed tokens. The row may change.
 
-    spoilt: whether the row may hold NaN or infinity. version: of the head that fills the row.
+    degraded: whether the row may hold NaN or infinity. version: of the head that fills the row.
     """
 
     row: int
     length: int = 0
-    spoilt: bool = False
+    degraded: bool = False
     version: int = 0
 
 
@@ -117,7 +117,7 @@ class KvPool:
 
     def release(self, lease: Lease) -> None:
         """Free a row in use."""
-        if lease.spoilt:
+        if lease.degraded:
             # Masked slots still meet a weight of 0, and 0 * NaN is NaN. Attention reads the next
             # sequence's row as far as the longest row of its batch.
             self.data[:, lease.row] = 0.0
@@ -154,14 +154,15 @@ class KvPool:
         lease.length = length
 
     def settle(self) -> None:
-        """Move rows in use nearer to each other, at most BLOCK tokens at a time: between steps,
-        while all wait. Takes no memory."""
+        """Move rows in use nearer to each other, at most BLOCK tokens at a time, while all wait.
+        Drafts that are not committed yet move along. Takes no memory."""
         move = self._move = self._move or self._next_move()
         if move is None:
             return
         lease, row = move.lease, move.row
         end = min(lease.length, move.done + BLOCK)
-        slots = slice(move.done, end)
+        # a drafter that several methods share holds drafts of this step here already
+        slots = slice(move.done, end + TREE_ROOM if end == lease.length else end)
         self.data[:, row, :, slots] = self.data[:, lease.row, :, slots]
         move.done = end
         if end == lease.length:

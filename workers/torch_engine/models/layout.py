@@ -1,7 +1,7 @@
 """Lay out the tokens of one forward: positions, KV slots and masks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.torch_engine.models.kv_pool import KvPool, Lease
+from workers.torch_engine.models.kv_pool import KvPool, LayerCache, Lease
 from workers.torch_engine.models.transfer import on
 
 Indices = Sequence[int] | NDArray[np.int64]
@@ -225,6 +225,40 @@ def folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
     width, context = visible.shape[-2:]
     spread = mask.view(-1, 1, width, 1, context).expand(-1, -1, -1, groups, -1)
     return spread.reshape(-1, 1, width * groups, context)
+
+
+def windowed(layout: Layout, window: int, groups: int, dtype: torch.dtype) -> Layout:
+    """Return the layout of a layer in which each token attends to its nearest `window` tokens.
+
+    Distances count visible tokens: in a tree, a token's ancestors.
+    """
+    if layout.context <= window or (layout.mask is None and not layout.causal):
+        return layout
+    if layout.causal:
+        ones = torch.ones(layout.width, layout.width, dtype=torch.bool, device=layout.tokens.device)
+        return replace(
+            layout, causal=False, mask=folded(ones.tril().triu(1 - window), groups, dtype)
+        )
+    assert layout.mask is not None
+    shape = (layout.sequences, layout.width, groups, layout.context)
+    visible = layout.mask.view(shape)[:, :, 0] == 0
+    after = visible.flip(-1).cumsum(-1, dtype=torch.int32).flip(-1)
+    return replace(layout, mask=folded(visible & (after <= window), groups, dtype))
+
+
+def spelled_out(layout: Layout, groups: int, dtype: torch.dtype) -> Layout:
+    """Return the layout with a mask in place of `causal`."""
+    if not layout.causal:
+        return layout
+    ones = torch.ones(layout.width, layout.width, dtype=torch.bool, device=layout.tokens.device)
+    return replace(layout, causal=False, mask=folded(ones.tril(), groups, dtype))
+
+
+def narrowed(cache: LayerCache, window: int | None) -> LayerCache:
+    """Return the last `window` slots, all that a token at a row's end sees, without a mask."""
+    if window is None:
+        return cache
+    return cache._replace(keys=cache.keys[:, :, -window:], values=cache.values[:, :, -window:])
 
 
 def _rows(spans: Sequence[Span]) -> tuple[int, int, int]:

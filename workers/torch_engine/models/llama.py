@@ -15,7 +15,7 @@ from workers.torch_engine.models.block_weights import is_packed
 from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
-from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.layout import Layout, Span, narrowed, spelled_out, windowed
 from workers.torch_engine.models.operators import (
     Projection,
     int8_projection,
@@ -24,7 +24,6 @@ from workers.torch_engine.models.operators import (
 )
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.static_layout import StaticLayout
-from workers.torch_engine.models.visibility import narrowed, spelled_out, windowed
 from workers.torch_engine.models.weights import (
     load_model_weights,
     load_packed_weights,
@@ -187,11 +186,6 @@ class Llama:
         if FINAL not in captures:
             x = self._norm(x)
         return self.read_out(x), hidden
-
-    @property
-    def graphs(self) -> int:
-        """See Model."""
-        return self._block.steps.captured if self._block.steps else 0
 
     def read_out(self, states: Tensor) -> Tensor:
         """Return logits [N, vocab] float32 of states [N, hidden] after the final norm."""

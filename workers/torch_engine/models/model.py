@@ -24,7 +24,7 @@ class Model(Protocol):
     draft_projection: makes operators of drafters' matrices, which need not be exact.
     vocab: length of a row of logits. max_positions: positions that it can compute, None without a
     bound. layer_count: number of layers; the hidden states before each can be captured. embedding:
-    [vocab, hidden], as in the checkpoint. graphs: number of CUDA graphs captured.
+    [vocab, hidden], as in the checkpoint.
     """
 
     device: torch.device
@@ -34,9 +34,6 @@ class Model(Protocol):
     layer_count: int
     embedding: Tensor
     draft_projection: Projection
-
-    @property
-    def graphs(self) -> int: ...
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """Make a pool of `rows` sequences of `capacity` tokens and their trees."""

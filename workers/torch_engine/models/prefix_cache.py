@@ -60,11 +60,6 @@ class PrefixCache:
         self._kept: list[Holding] = []
         """Kept rows, least recently used first."""
 
-    @property
-    def kept_rows(self) -> int:
-        """Return the number of kept rows of finished sequences."""
-        return len(self._kept)
-
     def hashes(self) -> bytes:
         """Return the hashes of prefixes in kept rows, at most REPORTED, the last used rows first.
 

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from workers.torch_engine.build_context import BuildContext
-from workers.torch_engine.distribution import draw, warp_each
+from workers.torch_engine.distribution import draw, draw_at, warp_each
 from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.models.draft_logits import DraftLogits
-from workers.torch_engine.noise import draw_at
 from workers.torch_engine.registry import register
 
 

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus, warped_rows
+from workers.torch_engine.verifiers.target_choice import LosslessVerifier, draw_bonus, warped_rows
 
 
 @register("verifier", "multi_step")
-class MultiStep:
+class MultiStep(LosslessVerifier):
     """Try the children in their order: accept x with min(1, p(x) / q(x)), on rejection
     p := norm(max(p - q, 0)); when all have failed emit from p.
 
@@ -23,16 +22,6 @@ class MultiStep:
     or from another drafter, without replacement q less the elder ones, renormalised. A chosen
     node counts with a one-hot q. At temperature 0: greedy matching.
     """
-
-    needs_distribution = False
-    takes_trees = True
-    takes_sampled = True
-
-    def __init__(self, _context: BuildContext) -> None: ...
-
-    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """Return one path per proposal."""
-        return choose_or_sample(proposals, output, self._sample)
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         p, starts = warped_rows(proposals, output)

@@ -5,17 +5,16 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.transfer import indices
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import Path
-from workers.torch_engine.verifiers.target_choice import Node, choose_or_sample, descend, draw_bonus
+from workers.torch_engine.verifiers.target_choice import LosslessVerifier, Node, descend, draw_bonus
 
 
 @register("verifier", "one_hot")
-class OneHot:
+class OneHot(LosslessVerifier):
     """Accept x with p(x); on rejection take it out of p, renormalise and try the next sibling;
     when all fail emit from what is left of p.
 
@@ -23,15 +22,7 @@ class OneHot:
     matching.
     """
 
-    needs_distribution = False
-    takes_trees = True
     takes_sampled = False
-
-    def __init__(self, _context: BuildContext) -> None: ...
-
-    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """Return one path per proposal. Raises ValueError for nodes sampled above temperature 0."""
-        return choose_or_sample(proposals, output, self._sample)
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         if any(any(proposal.sampled) for proposal in proposals):

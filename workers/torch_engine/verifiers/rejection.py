@@ -5,33 +5,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import Path
-from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus, warped_rows
+from workers.torch_engine.verifiers.target_choice import LosslessVerifier, draw_bonus, warped_rows
 
 
 @register("verifier", "rejection")
-class Rejection:
+class Rejection(LosslessVerifier):
     """Accept x with probability min(1, p(x) / q(x)); at the first rejection emit from
     norm(max(p - q, 0)), after full acceptance from p.
 
     A chosen node counts with a one-hot q. At temperature 0: greedy matching.
     """
 
-    needs_distribution = False
     takes_trees = False
-    takes_sampled = True
-
-    def __init__(self, _context: BuildContext) -> None: ...
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """Return one path per proposal. Raises ValueError for trees that are not chains."""
+        """See LosslessVerifier."""
         if not all(proposal.is_chain for proposal in proposals):
             raise ValueError("verifier 'rejection' takes chains only")
-        return choose_or_sample(proposals, output, self._sample)
+        return super().verify(proposals, output)
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         p, starts = warped_rows(proposals, output)

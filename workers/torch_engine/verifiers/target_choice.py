@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from workers.torch_engine.build_context import BuildContext
-from workers.torch_engine.distribution import draw, uniforms, warp_each
+from workers.torch_engine.distribution import draw, draw_at, uniforms, warp_each
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.transfer import indices
-from workers.torch_engine.noise import draw_at
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
 
@@ -135,6 +134,24 @@ def choose_or_sample(
     return [paths[proposal.sequence.id] for proposal in proposals]
 
 
+class LosslessVerifier:
+    """Base of verifiers whose tokens are distributed as the target's, by `_sample`."""
+
+    needs_distribution = False
+    takes_trees = True
+    takes_sampled = True
+
+    def __init__(self, _context: BuildContext) -> None: ...
+
+    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
+        """Return one path per proposal. Raises ValueError for trees that it does not take."""
+        return choose_or_sample(proposals, output, self._sample)
+
+    def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+        """Return the paths of proposals above temperature 0 without a seed, by sequence id."""
+        raise NotImplementedError
+
+
 def follow_choices(
     proposals: Sequence[Proposal],
     output: TargetOutput,
@@ -171,28 +188,17 @@ def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> lis
 
 
 @register("verifier", "target_choice")
-class TargetChoice:
+class TargetChoice(LosslessVerifier):
     """Let the target choose a token at every node, and accept the path that agrees.
 
     The target takes the argmax at temperature 0 and draws from the warped p above it, so the
     emitted tokens are its own: lossless.
     """
 
-    needs_distribution = False
-    takes_trees = True
-    takes_sampled = True
+    def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+        draws = {p.sequence.id: uniforms(len(p) + 1, p.sequence.rng) for p in proposals}
 
-    def __init__(self, _context: BuildContext) -> None: ...
+        def choose(p: Tensor, nodes: Sequence[Node]) -> list[int]:
+            return draw(p, [draws[proposal.sequence.id][node + 1] for proposal, node in nodes])
 
-    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """Return one path per proposal."""
-        return choose_or_sample(proposals, output, _sample)
-
-
-def _sample(proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
-    draws = {p.sequence.id: uniforms(len(p) + 1, p.sequence.rng) for p in proposals}
-
-    def choose(p: Tensor, nodes: Sequence[Node]) -> list[int]:
-        return draw(p, [draws[proposal.sequence.id][node + 1] for proposal, node in nodes])
-
-    return follow_choices(proposals, output, choose)
+        return follow_choices(proposals, output, choose)

@@ -1,21 +1,20 @@
 """Traversal verification of sampled trees (Weng et al. 2025, arXiv 2505.12398)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers.multi_step import families, ranks
-from workers.torch_engine.verifiers.target_choice import choose_or_sample, draw_bonus, warped_rows
+from workers.torch_engine.verifiers.target_choice import LosslessVerifier, draw_bonus, warped_rows
 
 
 @register("verifier", "traversal")
-class Traversal:
+class Traversal(LosslessVerifier):
     """Try the nodes of a tree from its leaves to its root; an accepted node accepts its path.
 
     A child x of a node with weight w begins with weight min(1, w p(x) / q(x)); the root has 1.
@@ -28,32 +27,21 @@ class Traversal:
     least as many tokens as `rejection`. At temperature 0: greedy matching.
     """
 
-    needs_distribution = False
-    takes_trees = True
-    takes_sampled = True
-
-    def __init__(self, _context: BuildContext) -> None: ...
-
-    def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """Return one path per proposal."""
-        return choose_or_sample(proposals, output, _sample)
-
-
-def _sample(proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
-    p, starts = warped_rows(proposals, output)
-    weights, left = weigh(proposals, p, starts)
-    chances, kept, ends = weights.tolist(), list[tuple[int, ...]](), list[int]()
-    for proposal, start in zip(proposals, starts, strict=True):
-        draws = uniforms(len(proposal), proposal.sequence.rng)
-        own = chances[start + 1 :]
-        last = next((n for n in leaves_first(proposal) if draws[n] < own[n]), ROOT)
-        kept.append(proposal.path_to(last))
-        ends.append(start + 1 + last)
-    bonus = draw_bonus(left[ends], p[ends], proposals)
-    return {
-        proposal.sequence.id: Path(path, token)
-        for proposal, path, token in zip(proposals, kept, bonus, strict=True)
-    }
+    def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
+        p, starts = warped_rows(proposals, output)
+        weights, left = weigh(proposals, p, starts)
+        chances, kept, ends = weights.tolist(), list[tuple[int, ...]](), list[int]()
+        for proposal, start in zip(proposals, starts, strict=True):
+            draws = uniforms(len(proposal), proposal.sequence.rng)
+            own = chances[start + 1 :]
+            last = next((n for n in leaves_first(proposal) if draws[n] < own[n]), ROOT)
+            kept.append(proposal.path_to(last))
+            ends.append(start + 1 + last)
+        bonus = draw_bonus(left[ends], p[ends], proposals)
+        return {
+            proposal.sequence.id: Path(path, token)
+            for proposal, path, token in zip(proposals, kept, bonus, strict=True)
+        }
 
 
 def weigh(proposals: list[Proposal], p: Tensor, starts: list[int]) -> tuple[Tensor, Tensor]:

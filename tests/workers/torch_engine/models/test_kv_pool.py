@@ -26,6 +26,7 @@ class Model:
         )
         self.running: list[tuple[Lease, list[float]]] = []
         self.kept: list[tuple[Lease, list[float]]] = []
+        self.drafted: dict[Lease, list[float]] = {}
         self.written = 0.0
 
     def write(self, lease: Lease, count: int) -> list[float]:
@@ -48,6 +49,7 @@ class Model:
             self.running.append((lease, values[:count]))
         elif action in ("release", "keep") and self.running:
             lease, values = self.running.pop(which % len(self.running))
+            self.drafted.pop(lease, None)
             if action == "keep":
                 pool.keep(lease)
                 self.kept.append((lease, values))
@@ -59,6 +61,16 @@ class Model:
             lease, values = self.running[which % len(self.running)]
             more = self.write(lease, min(count, CAPACITY - len(values)))
             values.extend(more)
+            self.drafted.pop(lease, None)
+        elif action == "draft" and self.running:
+            lease, values = self.running[which % len(self.running)]
+            self.drafted[lease] = self.write(lease, min(count, CAPACITY - len(values)))
+            lease.length = len(values)
+        elif action == "accept" and self.drafted:
+            lease, values = next(one for one in self.running if one[0] in self.drafted)
+            accepted = self.drafted.pop(lease)[:count]
+            pool.commit(lease, range(len(accepted)))
+            values.extend(accepted)
         elif action in ("drop", "take_back") and self.kept:
             lease, values = self.kept.pop(which % len(self.kept))
             if action == "drop":
@@ -79,7 +91,7 @@ class Model:
 
 # rows have to be there before they can be moved
 actions = st.sampled_from(["acquire", "acquire", "keep", "keep", "copy", "release"]) | (
-    st.sampled_from(["drop", "take_back", "settle", "settle", "write"])
+    st.sampled_from(["drop", "take_back", "settle", "settle", "write", "draft", "accept"])
 )
 
 

@@ -50,7 +50,7 @@ def test_another_scopes_prompt_is_read_anew(make_rig, byte_bundle: Bundle) -> No
         asked = [rig.submit("naive", SYSTEM, max_tokens=9, scope=scope) for scope in ("a", "b")]
         answers = rig.finish(*asked)
         assert [check(byte_bundle, SYSTEM, answer) for answer in answers] == [expected] * 2
-    assert rig.scheduler.prefixes.kept_rows == 2
+    assert len(rig.scheduler.prefixes._kept) == 2
 
 
 def test_short_beginnings_are_not_worth_a_copy(make_rig, byte_bundle: Bundle) -> None:
@@ -81,7 +81,7 @@ def test_requests_come_first_and_the_oldest_prefix_goes(make_rig, byte_bundle: B
         return [check(byte_bundle, p, a) for p, a in zip(prompts, answers, strict=True)]
 
     assert ask(first, second) == [0, 0]
-    assert rig.scheduler.prefixes.kept_rows == 2
+    assert len(rig.scheduler.prefixes._kept) == 2
     assert ask(first) == [29]
     assert ask(third) == [0]
     assert ask(first) == [29], "the second was used longer ago"
@@ -104,7 +104,7 @@ def test_half_read_prompts_are_kept_and_failed_ones_are_not(make_rig, byte_bundl
     rig.round()
     sequence.stream.cancelled = True
     rig.round()
-    assert rig.scheduler.prefixes.kept_rows == 1
+    assert len(rig.scheduler.prefixes._kept) == 1
     sequence = rig.submit("naive", SYSTEM, max_tokens=4)
     with monkeypatch.context() as patch:
         patch.setattr(rig.engine._target.model, "forward", lambda *_: 1 / 0)
@@ -112,7 +112,7 @@ def test_half_read_prompts_are_kept_and_failed_ones_are_not(make_rig, byte_bundl
     failed = rig.answer(sequence)
     assert failed.finish == "error"
     assert failed.stats.cached_prompt_tokens == 16
-    assert rig.scheduler.prefixes.kept_rows == 0
+    assert len(rig.scheduler.prefixes._kept) == 0
     (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=4))
     assert check(byte_bundle, SYSTEM, answer) == 0
 

@@ -75,7 +75,7 @@ def test_rows_that_are_forgotten_are_free_again(make_rig, byte_bundle: Bundle) -
     for drafter in rig.scheduler._rows.remembering:
         kept = len(drafter._rows._kept)
         assert drafter.pool.free_rows == rig.pool.rows - kept
-        assert 0 < kept <= rig.scheduler.prefixes.kept_rows
+        assert 0 < kept <= len(rig.scheduler.prefixes._kept)
 
 
 @pytest.mark.parametrize("method", METHODS)

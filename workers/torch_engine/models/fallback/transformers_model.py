@@ -9,18 +9,21 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, KvShape, LayerCache
-from workers.torch_engine.models.layout import Layout, Span, build_layout
+from workers.torch_engine.models.layout import Layout, Span, build_layout, spelled_out
 from workers.torch_engine.models.operators import Projection, projection
-from workers.torch_engine.models.visibility import spelled_out
 
 
 class TransformersModel(ABC):
-    """A transformers causal LM. `manner`: how it runs, for the log."""
+    """A transformers causal LM. `manner`: how it runs, for the log. cache: what the pool holds of a
+    token, in `dtype`."""
 
     manner: str
 
-    def __init__(self, causal: Any, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, causal: Any, dtype: torch.dtype, device: torch.device, cache: KvShape
+    ) -> None:
         self.causal, self.dtype, self.device = causal, dtype, device
+        self._cache, self._cache_dtype = cache, dtype
         config = causal.config.get_text_config()
         self.vocab: int = config.vocab_size
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
@@ -28,15 +31,19 @@ class TransformersModel(ABC):
         self.draft_projection: Projection = projection
         self.embedding: Tensor = causal.get_input_embeddings().weight
 
-    graphs = 0
-
-    @abstractmethod
     def make_pool(self, rows: int, capacity: int) -> KvPool:
         """Make a pool of `rows` sequences of `capacity` tokens and their trees."""
+        return KvPool(
+            self._cache,
+            rows=rows,
+            capacity=capacity + TREE_ROOM,
+            dtype=self._cache_dtype,
+            device=self.device,
+        )
 
-    @abstractmethod
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
         """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
+        return build_layout(spans, pool, 1, self.dtype)
 
     @abstractmethod
     def forward(
@@ -71,26 +78,6 @@ class CachedModel(TransformersModel):
     """Keys and values in our pool: batches and trees in one forward, by mask and positions."""
 
     manner = "with our KV pool"
-
-    def __init__(
-        self, causal: Any, dtype: torch.dtype, device: torch.device, cache: KvShape
-    ) -> None:
-        super().__init__(causal, dtype, device)
-        self._cache = cache
-
-    def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """See TransformersModel."""
-        return KvPool(
-            self._cache,
-            rows=rows,
-            capacity=capacity + TREE_ROOM,
-            dtype=self.dtype,
-            device=self.device,
-        )
-
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
-        """See TransformersModel."""
-        return build_layout(spans, pool, 1, self.dtype)
 
     def forward(
         self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
@@ -156,19 +143,9 @@ class RereadModel(TransformersModel):
 
     manner = "without a KV cache: every step reads the whole text again"
 
-    def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """See TransformersModel."""
-        return KvPool(
-            KvShape(1, 1, 1),
-            rows=rows,
-            capacity=capacity + TREE_ROOM,
-            dtype=torch.int64,
-            device=self.device,
-        )
-
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
-        """See TransformersModel."""
-        return build_layout(spans, pool, 1, torch.float32)
+    def __init__(self, causal: Any, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(causal, dtype, device, KvShape(1, 1, 1))
+        self._cache_dtype = torch.int64
 
     def forward(
         self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
