@@ -17,7 +17,9 @@ from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
 from workers.torch_engine.models.layout import Layout, Span, narrowed, spelled_out, windowed
 from workers.torch_engine.models.operators import (
+    ByRows,
     Projection,
+    choose_by_rows,
     int8_projection,
     projection,
     rms_norm,
@@ -126,6 +128,9 @@ class Llama:
         project = partial(projection, copies=copies)
         model = Llama(shape, weights, torch.float32, torch.device("cpu"), project, folder=folder)
         model.draft_projection = int8_projection
+        of_layers = (o for m in model.layers for o in (m.qkv, m.out, m.gate_up, m.down))
+        found = choose_by_rows(o for o in of_layers if isinstance(o, ByRows))
+        log.info("numbers of rows that 4-bit kernels compute, by [out, in]: %s", found)
         return model
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:

@@ -1,8 +1,10 @@
 """Operators of a forward, in the form that is fastest on the device."""
 
 import os
+import time
 import warnings
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
@@ -32,11 +34,11 @@ ONEDNN_ROWS = 1
 """Rows that oneDNN's weights are laid out for. Other counts run as fast, as measured."""
 KERNEL_ROWS = 6
 """Rows that FBGEMM computes together with AVX2; kernels for one or two add in another order."""
-FEW_ROWS = {"AVX512": 16}
-"""Rows up to which products with 4-bit weights are the fastest, by the CPU's capability; measured
-on three CPUs."""
-FEW_ROWS_WITH_AMX = 8
-FEW_ROWS_ELSEWHERE = 4
+TIMED_ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24)
+"""Numbers of rows for which two kernels are compared."""
+TIMED_WEIGHTS = 2**26
+"""More than a core's own caches hold, in 4 bits."""
+REPEATS = 2
 KERNEL_OUTPUTS = 16
 """The 4-bit kernel computes multiples of so many output features."""
 MIDDLE_CODE = 8
@@ -56,7 +58,7 @@ def projection(weight: Tensor, bias: Tensor | None = None, *, copies: bool = Tru
     rows are computed from a second copy of 16 bits, unless `copies` is false.
     """
     if is_packed(weight):
-        return _four_bit(weight, bias, copies=copies)
+        return four_bit_projection(weight, bias, copies=copies)
     if weight.device.type == "cpu" and weight.dtype == torch.float32:
         return _float32(weight, bias)
     if _onednn_takes(weight):
@@ -85,11 +87,23 @@ def _onednn(weight: Tensor, bias: Tensor | None) -> Operator:
     return lambda x: multiply(x, packed, bias, "none", [], "")
 
 
-def _four_bit(weight: Tensor, bias: Tensor | None, *, copies: bool) -> Operator:
+class ByRows:
+    """One product by two kernels. rows: numbers of rows that `few` computes, the others are left to
+    `many` (see `choose_by_rows`). features: (out, in)."""
+
+    def __init__(self, features: tuple[int, int], few: Operator, many: Operator) -> None:
+        self.features, self.few, self.many = features, few, many
+        self.rows = frozenset(range(1, TIMED_ROWS[-1]))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.few(x) if len(x) in self.rows else self.many(x)
+
+
+def four_bit_projection(weight: Tensor, bias: Tensor | None, *, copies: bool) -> Operator:
     """Return the product of a weight in groups of 4 bits and x in float32 or bfloat16.
 
     torch's kernel computes few rows in bfloat16, with scales rounded to bfloat16; a row's result
-    does not depend on the other rows. More rows are computed from `unpacked` weights.
+    does not depend on the other rows. More rows are computed from `unpacked` weights if `copies`.
     """
     codes, scale, offset = parts(weight)
     rounded = None if bias is None else bias.bfloat16()
@@ -106,19 +120,52 @@ def _four_bit(weight: Tensor, bias: Tensor | None, *, copies: bool) -> Operator:
 
     if not copies:
         return few
-    most, many = _few_rows(), _wide(unpacked(weight), rounded)
-    return lambda x: few(x) if len(x) <= most else many(x)
+    return ByRows((len(weight), codes[0].numel()), few, _wide(unpacked(weight), rounded))
 
 
-def _few_rows() -> int:
-    if has_amx():
-        return FEW_ROWS_WITH_AMX
-    return FEW_ROWS.get(torch.backends.cpu.get_cpu_capability(), FEW_ROWS_ELSEWHERE)
+@torch.inference_mode()
+def choose_by_rows(products: Iterable[ByRows]) -> dict[tuple[int, int], list[int]]:
+    """Find the numbers of rows that each product's first kernel is the faster one for, by features.
+
+    Kernels compute rows in blocks, so that neither is the faster one up to some number only.
+    Products of the same features are timed one after the other, so that a weight comes from where
+    it comes from in a forward. It takes about a second.
+    """
+    alike = defaultdict[tuple[int, int], list[ByRows]](list)
+    for product in products:
+        alike[product.features].append(product)
+    found = {}
+    for (outputs, inputs), group in alike.items():
+        timed = group[: max(1, TIMED_WEIGHTS // (outputs * inputs))]
+        least, chosen = 1, list[int]()
+        for rows in TIMED_ROWS:
+            few, many = _fastest(timed, torch.ones(rows, inputs))
+            chosen += range(least, rows + 1) if few <= many else ()
+            least = rows + 1
+        for product in group:
+            product.rows = frozenset(chosen)
+        found[outputs, inputs] = chosen
+    return found
+
+
+def _fastest(products: Sequence[ByRows], x: Tensor) -> tuple[float, float]:
+    """Return the least seconds of the first kernels and of the second ones, timed in turns."""
+    found = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        for product in products:
+            product.few(x)
+        between = time.perf_counter()
+        for product in products:
+            product.many(x)
+        found.append((between - began, time.perf_counter() - between))
+    few, many = zip(*found, strict=True)
+    return min(few), min(many)
 
 
 def _wide(weight: Tensor, bias: Tensor | None) -> Operator:
     """Return the product of many rows in float32 or bfloat16 and a bfloat16 weight."""
-    if has_amx():
+    if computes_bfloat16():
         product = _onednn(weight, bias)
         return lambda x: product(x.bfloat16())
     widened = _float32(weight.float(), None if bias is None else bias.float())

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workers.torch_engine.models import operators
 from workers.torch_engine.models.block_weights import is_packed, pack, unpacked
 from workers.torch_engine.models.operators import (
     int8_projection,
@@ -160,3 +161,21 @@ def test_a_four_bit_row_does_not_depend_on_its_batch(rows: int, seed: int) -> No
     together = project(x)
     for row in range(rows):
         assert torch.equal(project(x[row : row + 1])[0], together[row])
+
+
+def test_each_kernel_computes_the_numbers_of_rows_that_it_is_faster_for(monkeypatch):
+    """Kernels compute rows in blocks, here of four and of six."""
+
+    def timed(products, x):
+        blocks = -(-len(x) // 4), -(-len(x) // 6)
+        return blocks if products[0].features[0] == 32 else (2, 1)
+
+    monkeypatch.setattr(operators, "_fastest", timed)
+    first, other, second = (projection(four_bits(out)) for out in (32, 48, 32))
+    found = operators.choose_by_rows([first, other, second])
+    assert found == {(32, 64): [1, 2, 3, 4, 7, 8], (48, 64): []}
+    x = torch.randn(8, 64)
+    for product in (first, second):
+        assert torch.equal(product(x), product.few(x))
+        assert torch.equal(product(x[:6]), product.many(x[:6]))
+    assert torch.equal(other(x), other.many(x))
