@@ -80,6 +80,8 @@ MAX_LENGTH = 256
 """Characters of such a name."""
 _VALUES = ("const", "default", "enum", "examples")
 """Keys with values of answers, which are no schemas."""
+_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keys with schemas by names, which may be any."""
 _BEGIN, _END = "\ue000", "\ue001"
 """Stand for the anchors."""
 _CLASSES = {
@@ -98,9 +100,12 @@ def with_listed_names(schema: Any) -> Any:
         return [with_listed_names(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {
-        key: value if key in _VALUES else with_listed_names(value) for key, value in schema.items()
-    }
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _SCHEMAS and isinstance(value, dict):
+            found[key] = {name: with_listed_names(one) for name, one in value.items()}
+        else:
+            found[key] = value if key in _VALUES else with_listed_names(value)
     kept, listed = found.get("patternProperties"), found.get("properties", {})
     if not isinstance(kept, dict) or not isinstance(listed, dict):
         return found

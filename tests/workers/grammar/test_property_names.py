@@ -46,6 +46,12 @@ OVERLAPPING = {
             {"properties": {"a": {}}, "additionalProperties": False},
         ]
     },
+    "in a property that is named like a keyword": {
+        "type": "object",
+        "properties": {"default": closed(["a"], ["^a$"])},
+        "required": ["default"],
+        "additionalProperties": False,
+    },
     "inside": {"type": "array", "items": closed(["a"], ["^a$"]), "maxItems": 2},
     "by reference": {"$defs": {"one": closed(["a"], ["^a$"])}, "$ref": "#/$defs/one"},
 }
