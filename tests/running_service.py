@@ -15,7 +15,7 @@ from ray import serve
 from ray._private import state as ray_state
 
 from deployments.app import build
-from deployments.learning.actor import feedback_actor
+from deployments.learning.feedback import feedback_actor
 from deployments.run import APPLICATION
 from schemas import AppConfig
 

@@ -105,7 +105,7 @@ class Meter:
         """Count so many requests as over."""
         self._running -= at_once
 
-    def spend(self, tokens: int) -> None:
+    def spend(self, tokens: float) -> None:
         """Take so many tokens; fewer than 0 are given back."""
         if self._tokens is not None:
             self._tokens.take(tokens)
@@ -224,9 +224,9 @@ class Caller:
     def worked(self, seconds: float) -> None:
         """Count work on the request that is no answer, whatever becomes of the request. Limits
         that it exceeds refuse the next ones."""
-        self._charge(int(seconds * WORK_TOKENS))
+        self._charge(seconds * WORK_TOKENS)
 
-    def _charge(self, tokens: int) -> None:
+    def _charge(self, tokens: float) -> None:
         for meter in self._meters:
             meter.spend(tokens)
 

@@ -7,7 +7,7 @@ import pytest
 from observations import load
 
 from deployments.actors import ActorLine, forever
-from deployments.head_training.line import SampleLine
+from deployments.head_training.actor import SampleLine
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
 from deployments.replica.method import MethodReplica

@@ -6,7 +6,7 @@ import pytest
 from sampled import sample
 
 from deployments.head_training import line as line_module
-from deployments.head_training.line import SampleLine
+from deployments.head_training.actor import SampleLine
 from deployments.head_training.samples import Samples
 from schemas import FeedbackConfig
 
