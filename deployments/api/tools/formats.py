@@ -102,9 +102,9 @@ _MARKERS: Mapping[str, ToolParserName] = {
 
 def format_of(template: str, chosen: ToolParserName | None) -> Format:
     """Return the chosen format, else the one whose marker is in the chat template."""
-    if chosen is None:
-        chosen = next((name for marker, name in _MARKERS.items() if marker in template), "json")
-    return MISTRAL_NAMED if chosen == "mistral" and "[ARGS]" in template else FORMATS[chosen]
+    shown: ToolParserName = next((n for mark, n in _MARKERS.items() if mark in template), "json")
+    name = chosen or shown
+    return MISTRAL_NAMED if name == "mistral" and "[ARGS]" in template else FORMATS[name]
 
 
 def tools_template(tokenizer: Any) -> str:
