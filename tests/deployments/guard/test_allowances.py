@@ -185,6 +185,13 @@ def test_work_without_an_answer_counts_as_tokens_and_is_no_use(clock):
     assert caller.tokens == 0
 
 
+def test_a_requests_own_work_does_not_refuse_its_prompt(clock):
+    caller, meter = metered(clock, tokens_per_minute=60)
+    caller.worked(0.01)
+    caller.read(100)
+    assert meter.excess().seconds == pytest.approx(50.0, abs=0.01)
+
+
 def test_short_work_is_charged_too(clock):
     caller, meter = metered(clock, tokens_per_minute=60)
     for _ in range(200):
