@@ -47,10 +47,6 @@ class ApiError(Exception):
         return "server_error" if self.status >= 500 else "invalid_request_error"
 
     @property
-    def _anthropic_kind(self) -> str:
-        return "api_error" if self.status >= 500 else "invalid_request_error"
-
-    @property
     def worked_on(self) -> bool:
         """Return whether an engine worked on the request and it has no answer because of its own
         wishes.
@@ -66,7 +62,8 @@ class ApiError(Exception):
         message}}`.
         """
         if path == ANTHROPIC or path.startswith(f"{ANTHROPIC}/"):
-            kind = _ANTHROPIC_KINDS.get(self.status, self._anthropic_kind)
+            other = "api_error" if self.status >= 500 else "invalid_request_error"
+            kind = _ANTHROPIC_KINDS.get(self.status, other)
             return {"type": "error", "error": {"type": kind, "message": self.message}}
         error = {
             "message": self.message,

@@ -28,9 +28,8 @@ from deployments.configuration import (
 from deployments.declared import LOOK_SECONDS, Declaration
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import QUEUED_REQUESTS, Slots
-from deployments.head_training.actor import head_training_actor
-from deployments.head_training.line import SampleLine
-from deployments.learning.actor import feedback_actor
+from deployments.head_training.actor import SampleLine, head_training_actor
+from deployments.learning.feedback import feedback_actor
 from deployments.learning.link import FLUSH_SECONDS, FeedbackLink
 from deployments.loads.board import REPORT_SECONDS, LoadsLine, load_board
 from deployments.logs import log_with_serve

@@ -13,8 +13,6 @@ from typing import Any
 
 OVER_GRPC: Mapping[str, Any] = MappingProxyType({"_by_reference": False})
 """Options of a deployment's handle."""
-WITHOUT_LOOP = MappingProxyType({"_run_router_in_separate_loop": True})
-"""What a handle begins with in a thread without an event loop, whatever the environment says."""
 
 NO_GRPC_PROXY = "no_grpc_proxy"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from ray import serve
 from ray._private import state as ray_state
 
 from deployments.app import build
-from deployments.learning.actor import feedback_actor
+from deployments.learning.feedback import feedback_actor
 from deployments.run import APPLICATION
 from schemas import AppConfig
 
@@ -132,13 +132,16 @@ class Service:
         assert answer.is_success, answer.text
         return (time.monotonic() - clock) / tokens
 
-    def stream(self, stack: ExitStack, model: str, **fields: Any) -> Iterator[str]:
+    def stream(
+        self, stack: ExitStack, model: str, headers: Mapping[str, str] | None = None, **fields: Any
+    ) -> Iterator[str]:
         """The data lines of a streamed answer, for as long as the stack is open."""
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "ignore_eos": True}
         asked = HTTP.stream(
             "POST",
             f"{self.url}/v1/chat/completions",
             json={"model": model} | body | fields,
+            headers=headers,
         )
         lines = stack.enter_context(asked).iter_lines()
         return (line for line in lines if line.startswith("data: "))

@@ -1,23 +1,24 @@
 """POST /v1/embeddings: the vectors that prompts are routed by, in OpenAI's shape."""
 
-import asyncio
 import base64
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from deployments.api.fair_threads import FairThreads, Spent
 from deployments.api.input import Input
-from deployments.errors import ApiError, overloaded, unavailable
-from deployments.request.prompt import unmetered
+from deployments.errors import ApiError, unavailable
+from deployments.guard.caller import Caller
 from router.embed import Encoder
 
 MAX_INPUTS = 2048
 MAX_CHARACTERS = 8192
-MAX_WAITING = 2 * MAX_INPUTS
+
+_NOBODY = Caller()
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
 Result = TypeVar("Result")
@@ -52,28 +53,25 @@ class EmbeddingRequest(Input):
 class Embeddings:
     """Embed texts for clients with the router's encoder, which may be None.
 
-    Texts are embedded one at a time on one thread: prompts that wait for routing need the same
-    cores.
+    Texts are embedded one at a time on one thread, in turn by caller: prompts that wait for routing
+    need the same cores.
     """
 
     def __init__(self, encoder: Encoder | None) -> None:
         self._encoder = encoder
-        self._waiting = 0
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed")
+        self._threads = FairThreads(1, "embed")
 
     @property
     def models(self) -> list[str]:
         """Return the names that a request may give as its model."""
         return [] if self._encoder is None else [self._encoder.info.name]
 
-    async def answer(
-        self, asked: EmbeddingRequest, charge: Callable[[int], None] = unmetered
-    ) -> dict[str, Any]:
-        """Return the response body; `charge` is called with the texts' tokens before they are
-        embedded.
+    async def answer(self, asked: EmbeddingRequest, caller: Caller = _NOBODY) -> dict[str, Any]:
+        """Return the response body. The caller is charged for the texts' tokens, and for counting
+        them.
 
         Raises ApiError: 404 for another model, 400 for a text with more tokens than the encoder
-        reads, 429 if too many texts wait, 503 without an encoder, and what `charge` raises.
+        reads, 429 if the caller's limits do not allow the tokens now, 503 without an encoder.
         """
         encoder = self._encoder
         if encoder is None:
@@ -82,18 +80,17 @@ class Embeddings:
             )
         _check_model(asked, encoder)
         texts = asked.texts()
-        if self._waiting + len(texts) > MAX_WAITING:
-            raise overloaded("too many texts wait to be embedded; try again shortly")
-        self._waiting += len(texts)
-        try:
-            tokens = [await self._in_thread(encoder.token_count, text) for text in texts]
-            for index, count in enumerate(tokens):
-                if count > encoder.max_tokens:
-                    raise _too_long(asked, index, count, encoder.max_tokens)
-            charge(sum(tokens))
-            vectors = [(await self._in_thread(encoder.embed, [text]))[0] for text in texts]
-        finally:
-            self._waiting -= len(texts)
+
+        async def in_turn(call: Callable[[str], Result], text: str, *spent: Spent) -> Result:
+            return await self._threads.run(caller.owner, len(text), partial(call, text), *spent)
+
+        tokens = []
+        for index, text in enumerate(texts):
+            tokens.append(count := await in_turn(encoder.token_count, text, caller.worked))
+            if count > encoder.max_tokens:
+                raise _too_long(asked, index, count, encoder.max_tokens)
+        caller.read(sum(tokens))
+        vectors = [await in_turn(lambda text: encoder.embed([text])[0], text) for text in texts]
         written = _base64 if asked.encoding_format == "base64" else _floats
         return {
             "object": "list",
@@ -104,9 +101,6 @@ class Embeddings:
             "model": asked.model,
             "usage": {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)},
         }
-
-    async def _in_thread(self, call: Callable[..., Result], *args: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
 
 
 def _check_model(asked: EmbeddingRequest, encoder: Encoder) -> None:

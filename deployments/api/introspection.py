@@ -12,6 +12,7 @@ from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 
 # keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
 BULKY = frozenset({"prompts", "distances"})
+_LIVE = ("step_ratio", "batch_ratio", "prefill_ratio", "profile_share")
 
 
 def table_summary(table: RoutingTable) -> dict[str, Any]:
@@ -37,10 +38,7 @@ def table_summary(table: RoutingTable) -> dict[str, Any]:
         "assignment": [_favourites(table, k) for k in range(len(table.assignment))],
         "temperature_bands": list(TEMPERATURE_BANDS),
         "evidence": [_evidence(table, k, speeds) for k in range(len(table.assignment))],
-        "live_step_ratio": _by_method(table, table.live.step_ratio),
-        "live_batch_ratio": _by_method(table, table.live.batch_ratio),
-        "live_prefill_ratio": _by_method(table, table.live.prefill_ratio),
-        "live_profile_share": _by_method(table, table.live.profile_share),
+        **{f"live_{name}": _by_method(table, getattr(table.live, name)) for name in _LIVE},
         "provenance": {k: v for k, v in table.provenance.items() if k not in BULKY},
     }
 

@@ -8,63 +8,43 @@ import pydantic_core
 from deployments.errors import ApiError
 
 WITHOUT_EFFECT = frozenset(
-    {
-        "guided_decoding_backend",
-        "include_reasoning",
-        "metadata",
-        "mm_payload",
-        "parallel_tool_calls",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "reasoning_effort",
-        "request_id",
-        "return_mm_kwargs",
-        "return_token_offsets",
-        "routed_experts_prompt_start",
-        "safety_identifier",
-        "session_id",
-        "spaces_between_special_tokens",
-        "stream_interval",
-        "truncation_side",
-        "user",
+    (
+        *("guided_decoding_backend", "include_reasoning", "metadata", "mm_payload"),
+        *("parallel_tool_calls", "prompt_cache_options", "prompt_cache_retention"),
+        *("reasoning_effort", "request_id", "return_mm_kwargs", "return_token_offsets"),
+        *("routed_experts_prompt_start", "safety_identifier", "session_id"),
+        *("spaces_between_special_tokens", "stream_interval", "truncation_side", "user"),
         "verbosity",
-    }
+    )
+)
+_UNSET = (
+    *("audio", "chat_template", "guided_whitespace_pattern", "moderation", "prediction"),
+    *("prompt_embeds", "prompt_logprobs", "repetition_detection", "thinking_token_budget"),
+    *("truncate_prompt_tokens", "web_search_options"),
+)
+_FALSE = (
+    *("add_special_tokens", "echo", "return_prompt_text", "return_tokens_as_token_ids"),
+    *("use_beam_search", "watermarking"),
+)
+_NO_ITEMS = (
+    *("allowed_token_ids", "bad_words", "documents", "functions", "logprob_token_ids"),
+    "tools",
+)
+_NO_FIELDS = (
+    *("ec_transfer_params", "kv_transfer_params", "media_io_kwargs", "mm_processor_kwargs"),
+    "vllm_xargs",
 )
 ONLY: Mapping[str, tuple[Any, ...]] = {
-    "add_special_tokens": (False,),
-    "allowed_token_ids": ([],),
-    "audio": (),
-    "bad_words": ([],),
+    **dict.fromkeys(_UNSET, ()),
+    **dict.fromkeys(_FALSE, (False,)),
+    **dict.fromkeys(_NO_ITEMS, ([],)),
+    **dict.fromkeys(_NO_FIELDS, ({},)),
     "best_of": (1,),
-    "chat_template": (),
-    "documents": ([],),
-    "ec_transfer_params": ({},),
-    "echo": (False,),
     "function_call": ("none", "auto"),
-    "functions": ([],),
-    "guided_whitespace_pattern": (),
-    "kv_transfer_params": ({},),
     "length_penalty": (1.0,),
-    "logprob_token_ids": ([],),
-    "media_io_kwargs": ({},),
-    "mm_processor_kwargs": ({},),
     "modalities": (["text"],),
-    "moderation": (),
-    "prediction": (),
-    "prompt_embeds": (),
-    "prompt_logprobs": (),
-    "repetition_detection": (),
-    "return_prompt_text": (False,),
-    "return_tokens_as_token_ids": (False,),
     "suffix": ("",),
-    "thinking_token_budget": (),
     "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
-    "vllm_xargs": ({},),
-    "watermarking": (False,),
-    "web_search_options": (),
 }
 """What a parameter that is not offered may say, which is that nothing is asked for."""
 

@@ -1,6 +1,7 @@
 """Log probabilities in OpenAI's two shapes."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from schemas import DecodeChunk, TokenLogprobs
@@ -31,8 +32,7 @@ class ChatLogprobs:
         return {**self._token(token, said.chosen), "top_logprobs": top}
 
     def _token(self, token: int, logprob: float) -> dict[str, Any]:
-        raw = list(self._tokens.raw(token))
-        return {"token": self._tokens.text(token), "logprob": logprob, "bytes": raw}
+        return {**_written(self._tokens, token), "logprob": logprob}
 
 
 class CompletionLogprobs:
@@ -61,7 +61,7 @@ class CompletionLogprobs:
 
     def _object(self, entries: Sequence[Entry], before: Sequence[int] = ()) -> dict[str, Any]:
         """Return the object of tokens, with the texts of those `before` them."""
-        texts = [self._tokens.text(token) for token in [*before, *(token for token, _ in entries)]]
+        texts = [self._text(token) for token in [*before, *(token for token, _ in entries)]]
         offsets = []
         for text in texts:
             offsets.append(self._offset)
@@ -78,8 +78,11 @@ class CompletionLogprobs:
         counts."""
         top: dict[str, float] = {}
         for other, logprob in [*said.top, (token, said.chosen)]:
-            top.setdefault(self._tokens.text(other), logprob)
+            top.setdefault(self._text(other), logprob)
         return top
+
+    def _text(self, token: int) -> str:
+        return str(_written(self._tokens, token)["token"])
 
 
 def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -90,6 +93,12 @@ def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[
         name: values + second[name] if isinstance(values, list) else values
         for name, values in first.items()
     }
+
+
+@lru_cache(maxsize=2**14)
+def _written(tokens: TokenText, token: int) -> dict[str, Any]:
+    """Return a token's text and bytes. A response may name a million alternatives."""
+    return {"token": tokens.text(token), "logprob": 0.0, "bytes": list(tokens.raw(token))}
 
 
 def _shown(chunk: DecodeChunk, tokens: TokenText, hides_special: bool) -> list[Entry]:

@@ -103,6 +103,11 @@ class CalledFunction(Input):
     arguments: str
 
 
+def function_call(call_id: str, name: str, arguments: Any) -> Plain:
+    """Return a call as chats have it."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 class ToolCall(Input):
     """One call that the model made in an earlier answer."""
 
@@ -119,8 +124,7 @@ class ToolCall(Input):
             arguments = None
         if not isinstance(arguments, dict):
             arguments = self.function.arguments
-        function = {"name": self.function.name, "arguments": arguments}
-        return {"id": self.id, "type": "function", "function": function}
+        return function_call(self.id, self.function.name, arguments)
 
 
 class CallingMessage(Input):

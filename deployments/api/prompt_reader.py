@@ -7,9 +7,14 @@ from typing import Any, NamedTuple
 from deployments.api.generation import GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 from deployments.api.messages import Plain, called_bytes, joined, plain_messages
-from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.api.request_bodies import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    ExplainRequest,
+    TokenizeRequest,
+)
 from deployments.api.tokenizers import SHORT_BYTES, Tokenizers, TokenLimit, check_beginning
-from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from deployments.api.tools.family import ToolFamily, identity
 from deployments.artifacts import context_length
 from deployments.errors import ApiError, invalid

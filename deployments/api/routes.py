@@ -16,7 +16,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from deployments.api.admin import AdminApi
 from deployments.api.answering import Answering, caller_of
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.event_stream import Begun, streamed
@@ -25,10 +24,16 @@ from deployments.api.input import Input, parse, read_body
 from deployments.api.introspection import explanation, table_summary
 from deployments.api.openapi import ANSWERED, OBJECTIVES, describe, described_routes, document
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import Kind, Reply, data
-from deployments.api.request_bodies import ChatRequest, CompletionRequest, ExplainRequest
+from deployments.api.replies import Kind, Reply, WholeResponse, data
+from deployments.api.request_bodies import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    ExplainRequest,
+    RollbackRequest,
+    TokenizeRequest,
+)
 from deployments.api.responses_and_messages.endpoints import Surfaces
-from deployments.api.tokenizing import DetokenizeRequest, TokenizeRequest
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, unavailable
 from deployments.learning.link import FeedbackLink
@@ -78,7 +83,6 @@ class HttpApi:
         """Replaced when settings change."""
         self.refused_settings: str | None = None
         """Why the last user_config was refused."""
-        self._admin = AdminApi(link, lambda: self.config, self._body)
         self._answering = Answering(answerer, link, lambda: self.config)
         self._surfaces = Surfaces(reader, self._answering, self._asked)
         self._created = int(time.time())
@@ -113,14 +117,23 @@ class HttpApi:
             ("/v1/models/{name}", self.model, "One model"),
             ("/v1/routing", self.routing, "The active routing table"),
             ("/health", self.health, "Whether a prompt can be answered"),
+            ("/admin/config", self.admin_config, "The active configuration"),
+            (
+                "/admin/routing/history",
+                self.history,
+                "Earlier states of what was learned, the newest first",
+            ),
         ):
             add(path, reads, methods=READING, openapi_extra=describe(summary))
+        back = describe("Go back to an earlier state; the present one is kept", RollbackRequest)
+        add("/admin/routing/rollback", self.rollback, methods=["POST"], openapi_extra=back)
+        reset = describe("Forget what was learned; the present state is kept")
+        add("/admin/routing/reset", self.reset, methods=["POST"], openapi_extra=reset)
         shown = describe(
             "Where a prompt would go, without answering it", ExplainRequest, OBJECTIVES
         )
         add("/v1/routing/explain", self.explain, methods=["POST"], openapi_extra=shown)
         self._surfaces.add_to(app)
-        self._admin.add_to(app)
         add("/openapi.json", self.openapi, methods=READING)
         add("/", self.page, methods=READING)
         add("/web/{name}", self.page, methods=READING)
@@ -146,7 +159,7 @@ class HttpApi:
         asked, caller = await self._asked(EmbeddingRequest, request), caller_of(request)
         # Texts are embedded one at a time.
         caller.batch(len(asked.texts()), "input", at_once=False)
-        return JSONResponse(await self._embeddings.answer(asked, caller.read))
+        return JSONResponse(await self._embeddings.answer(asked, caller))
 
     async def tokenize(self, request: Request) -> Response:
         asked = await self._asked(TokenizeRequest, request)
@@ -207,6 +220,23 @@ class HttpApi:
             raise unavailable("every method is disabled after repeated failures; try again shortly")
         return JSONResponse({"status": "ok", "methods": sorted(ready - resting)})
 
+    # The guard keeps the endpoints under /admin for admins' keys.
+
+    async def admin_config(self) -> Response:
+        return JSONResponse(self.config.model_dump(mode="json"))
+
+    async def history(self) -> Response:
+        snapshots = await self._link.history()
+        return JSONResponse({"snapshots": [one.model_dump() for one in snapshots]})
+
+    async def rollback(self, request: Request) -> Response:
+        asked = parse(RollbackRequest, await self._body(request) or b"{}")
+        return JSONResponse((await self._link.roll_back(asked.snapshot)).model_dump())
+
+    async def reset(self) -> Response:
+        await self._link.reset()
+        return await self.history()
+
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(document(request.app.routes))
 
@@ -233,7 +263,7 @@ class HttpApi:
         if asked.stream:
             return await streamed(begun(), lambda error: data(error.body()))
         reply, _ = await replied()
-        return JSONResponse(await reply.whole(), headers=reply.headers())
+        return WholeResponse(await reply.whole(), headers=reply.headers())
 
     def _check_answers(self, model: str | None) -> None:
         """Raise ApiError 404 for a model that only embeds."""

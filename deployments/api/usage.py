@@ -6,6 +6,11 @@ from typing import Any
 from deployments.request.answered import Answer
 from schemas import DecodeStats
 
+_OF_THE_LONGEST = (
+    *("queue_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "sample_seconds"),
+    *("other_seconds", "stalled_seconds", "total_seconds", "mean_batch"),
+)
+
 
 def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> dict[str, Any]:
     """Return token counts and what speculation did, summed over the choices; a prompt counts once.
@@ -29,15 +34,7 @@ def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> dict[str, Any]
         "accepted_tokens": sum(one.accepted_tokens for one in choices),
         "mean_acceptance_length": tokens / max(1, steps),
         "tokens_per_s": tokens / seconds if seconds > 0 else 0.0,
-        "queue_seconds": stats.queue_seconds,
-        "decode_seconds": stats.decode_seconds,
-        "draft_seconds": stats.draft_seconds,
-        "verify_seconds": stats.verify_seconds,
-        "sample_seconds": stats.sample_seconds,
-        "other_seconds": stats.other_seconds,
-        "stalled_seconds": stats.stalled_seconds,
-        "total_seconds": seconds,
-        "mean_batch": stats.mean_batch,
+        **{name: getattr(stats, name) for name in _OF_THE_LONGEST},
         "looping": any(one.looping for one in choices),
         "routing_ms": answer.routed.seconds * 1e3,
         "engine_first_token_ms": stats.first_token_seconds * 1e3,

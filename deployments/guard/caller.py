@@ -105,7 +105,7 @@ class Meter:
         """Count so many requests as over."""
         self._running -= at_once
 
-    def spend(self, tokens: int) -> None:
+    def spend(self, tokens: float) -> None:
         """Take so many tokens; fewer than 0 are given back."""
         if self._tokens is not None:
             self._tokens.take(tokens)
@@ -159,7 +159,7 @@ class Caller:
         self.name, self.tenant, self.priority = name, tenant, priority
         self.scope, self.teaches = scope, teaches
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
-        self._meters, self._at_once = meters, 1
+        self._meters, self._at_once, self._work = meters, 1, 0.0
 
     def batch(self, size: int, field: str, at_once: bool = True) -> None:
         """Count the request as `size` requests before any work starts; `at_once`: they run side by
@@ -203,7 +203,11 @@ class Caller:
     def read(self, tokens: int) -> None:
         """Count the prompts' tokens before any work starts. Raises ApiError 429 if the limits do
         not allow them now."""
-        check(meter.excess(0, 0, tokens) for meter in self._meters)
+        self._charge(-self._work)  # which must not refuse the request itself
+        try:
+            check(meter.excess(0, 0, tokens) for meter in self._meters)
+        finally:
+            self._charge(self._work)
         self.prompt_tokens += tokens
         self._charge(tokens)
 
@@ -224,9 +228,10 @@ class Caller:
     def worked(self, seconds: float) -> None:
         """Count work on the request that is no answer, whatever becomes of the request. Limits
         that it exceeds refuse the next ones."""
-        self._charge(int(seconds * WORK_TOKENS))
+        self._work += seconds * WORK_TOKENS
+        self._charge(seconds * WORK_TOKENS)
 
-    def _charge(self, tokens: int) -> None:
+    def _charge(self, tokens: float) -> None:
         for meter in self._meters:
             meter.spend(tokens)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from deployments.actors import ActorLine, forever
-from deployments.head_training.line import SampleLine
+from deployments.head_training.actor import SampleLine
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
 from ops.simulate.simulated_time import run_simulated

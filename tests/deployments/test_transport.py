@@ -1,13 +1,11 @@
 """Names of Ray's that `deployments.transport` relies on."""
 
-import dataclasses
 import inspect
 import os
 import subprocess
 import sys
 
 import pytest
-from ray.serve._private.handle_options import InitHandleOptions
 from ray.serve.handle import DeploymentHandle
 
 from deployments import transport
@@ -44,8 +42,6 @@ def test_ray_knows_the_variables():
 def test_ray_knows_the_option_of_handles():
     options = inspect.signature(DeploymentHandle.options).parameters
     assert transport.OVER_GRPC.keys() <= options.keys()
-    fields = {field.name for field in dataclasses.fields(InitHandleOptions)}
-    assert transport.WITHOUT_LOOP.keys() <= fields
 
 
 @pytest.mark.parametrize(

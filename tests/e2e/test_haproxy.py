@@ -88,15 +88,17 @@ def test_headers_without_end_cost_nothing(service, port):
     assert proxy.cpu_times().user + ingress.cpu_times().user - before < 2.0
 
 
-def test_a_client_that_leaves_ends_its_work(service):
-    """A second answer, just as long, is over while the first one is still decoded."""
+@pytest.mark.parametrize("headers", [{}, {"x-request-disconnect-disabled": "?1"}])
+def test_a_client_that_leaves_ends_its_work(service, headers):
+    """A second answer, just as long, is over while the first one is still decoded. Ray would obey
+    the header."""
     received = []
     with ExitStack() as stays, ExitStack() as leaves:
         first = service.stream(stays, "tiny:naive", max_tokens=LONG)
         received.append(next(first))
         reading = threading.Thread(target=lambda: received.extend(first))
         reading.start()
-        second = service.stream(leaves, "tiny:naive", max_tokens=LONG)
+        second = service.stream(leaves, "tiny:naive", headers, max_tokens=LONG)
         next(second)
         until(lambda: service.load("naive")["running"] == 2)
         leaves.close()

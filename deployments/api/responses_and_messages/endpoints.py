@@ -1,9 +1,9 @@
 """The endpoints of the APIs that translate to chats."""
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from fastapi import FastAPI, Request
@@ -11,10 +11,9 @@ from fastapi.responses import JSONResponse, Response
 
 from deployments.api.answering import Answering, caller_of, headers_of
 from deployments.api.event_stream import Begun, streamed
-from deployments.api.input import Input
 from deployments.api.openapi import ANSWERED, describe
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import data
+from deployments.api.replies import WholeResponse, data
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest
@@ -27,13 +26,8 @@ from deployments.guard.caller import Caller
 from deployments.request.answered import Answer
 from deployments.request.prompt import Prompt
 
-Asked = TypeVar("Asked", bound=Input)
-
-
-class Read(Protocol):
-    """Read and validate a request's body."""
-
-    def __call__(self, kind: type[Asked], request: Request, /) -> Awaitable[Asked]: ...
+Read = Callable[[type[Any], Request], Awaitable[Any]]
+"""Read and validate a request's body as a model."""
 
 
 class Surfaces:
@@ -87,7 +81,7 @@ class Surfaces:
         if asked.stream:
             return await streamed(begun(), failed, asked.ping)
         writer, answer = await answered()
-        return JSONResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))
+        return WholeResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))
 
     async def _prompt(self, asked: SurfaceBody, caller: Caller) -> Prompt:
         known: dict[str, list[int]] = {}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from deployments.api.input import Input
-from deployments.api.messages import MAX_PIECES, few_pieces, joined
+from deployments.api.messages import MAX_PIECES, few_pieces, function_call, joined
 from deployments.api.responses_and_messages.message_writer import MessageWriter
 from deployments.api.responses_and_messages.surface import SurfaceBody
 from deployments.api.tools.fields import MAX_TOOLS, ToolName
@@ -94,8 +94,7 @@ class Turn(Input):
                 case TextBlock():
                     self._said(messages)["content"].append(block.text)
                 case ToolUseBlock():
-                    function = {"name": block.name, "arguments": json.dumps(block.input)}
-                    call = {"id": block.id, "type": "function", "function": function}
+                    call = function_call(block.id, block.name, json.dumps(block.input))
                     self._said(messages).setdefault("tool_calls", []).append(call)
         whole = [said | {"content": "".join(said["content"])} for said in messages]
         return whole or [{"role": self.role, "content": ""}]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from deployments.api.input import Input
-from deployments.api.messages import MAX_PIECES, joined
+from deployments.api.messages import MAX_PIECES, function_call, joined
 
 
 class ItemPart(Input):
@@ -104,7 +104,6 @@ def chat_messages(given: str | Sequence[Any], instructions: str | None) -> list[
             case CallItem():
                 if not messages or messages[-1]["role"] != "assistant":
                     messages.append({"role": "assistant", "content": None})
-                function = {"name": item.name, "arguments": item.arguments}
-                call = {"id": item.call_id, "type": "function", "function": function}
+                call = function_call(item.call_id, item.name, item.arguments)
                 messages[-1].setdefault("tool_calls", []).append(call)
     return messages

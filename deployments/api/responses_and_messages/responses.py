@@ -1,7 +1,6 @@
 """POST /v1/responses: OpenAI's Responses, as a chat."""
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -64,15 +63,7 @@ class ResponsesTool(Input):
         return {"type": "function", "function": {name: getattr(self, name) for name in fields}}
 
 
-class _Choice(Input, ABC):
-    """A tool_choice that is more than a word."""
-
-    @abstractmethod
-    def for_chat(self) -> dict[str, Any]:
-        """Return the chat's tool_choice."""
-
-
-class _Function(_Choice):
+class _Function(Input):
     type: Literal["function"]
     name: str
 
@@ -80,7 +71,7 @@ class _Function(_Choice):
         return {"type": "function", "function": {"name": self.name}}
 
 
-class _AllowedFunctions(_Choice):
+class _AllowedFunctions(Input):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: list[_Function] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
@@ -162,7 +153,7 @@ class ResponsesRequest(SurfaceBody):
             "reasoning_effort": self.reasoning.effort,
             "verbosity": self.text.verbosity,
             "tools": [tool.for_chat() for tool in self.tools],
-            "tool_choice": choice.for_chat() if isinstance(choice, _Choice) else choice,
+            "tool_choice": choice.for_chat() if isinstance(choice, Input) else choice,
             "parallel_tool_calls": self.parallel_tool_calls,
             "service_tier": self.service_tier,
             "stop": self.stop,
@@ -186,7 +177,7 @@ class ResponsesRequest(SurfaceBody):
             "store": False,
             "temperature": self.chat.temperature,
             "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
-            "tool_choice": choice.model_dump() if isinstance(choice, _Choice) else choice or "auto",
+            "tool_choice": choice.model_dump() if isinstance(choice, Input) else choice or "auto",
             "tools": [tool.model_dump() for tool in self.tools],
             "top_logprobs": 0,
             "top_p": self.chat.top_p,

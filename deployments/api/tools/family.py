@@ -6,7 +6,7 @@ from typing import Any
 
 from deployments.api.messages import Plain
 from deployments.api.tools.fields import FunctionTool, Offer
-from deployments.api.tools.formats import Format, Template, template_of
+from deployments.api.tools.formats import Format, format_of, tools_template
 from deployments.api.tools.parser import ToolCallParser
 from deployments.api.tools.pieces import Said
 from deployments.errors import ApiError, invalid
@@ -28,8 +28,9 @@ class ToolFamily:
     """Know one model's tools: its chat template and the format of its calls."""
 
     def __init__(self, tokenizer: Any, config: HttpConfig) -> None:
-        self._template: Template = template_of(tokenizer)
-        self._format = self._template.format(config.tool_parser)
+        template = tools_template(tokenizer)
+        self._shows_tools = "tools" in template
+        self._format = format_of(template, config.tool_parser)
         added = tokenizer.added_tokens_decoder.items()
         self._special = {token.content: index for index, token in added if token.special}
 
@@ -38,7 +39,7 @@ class ToolFamily:
 
         Raises ApiError 400 if tools may be called and the template has no place for them.
         """
-        if offer.callable and not self._template.has_tools:
+        if offer.callable and not self._shows_tools:
             raise ApiError(
                 400,
                 "tools: this model's chat template shows it no tools; serve it with one that does "

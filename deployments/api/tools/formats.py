@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from deployments.api.tools.reading import Events, Reader, json_calls, named_calls
@@ -92,42 +92,24 @@ FORMATS: Mapping[ToolParserName, Format] = {
 }
 
 
-@dataclass(frozen=True)
-class Template:
-    """Say what a chat template does with tools.
-
-    text: of the template that is used where there are tools; empty without a template.
-    """
-
-    text: str = field(repr=False)
-
-    @property
-    def has_tools(self) -> bool:
-        """Return whether the template shows the model its tools."""
-        return "tools" in self.text
-
-    def format(self, chosen: ToolParserName | None) -> Format:
-        """Return the chosen format, else the one whose markers are in the template."""
-        name = chosen or self._shown
-        if name == "mistral" and "[ARGS]" in self.text:
-            return MISTRAL_NAMED
-        return FORMATS[name]
-
-    @property
-    def _shown(self) -> ToolParserName:
-        """Return the format whose marker the template has."""
-        markers: dict[str, ToolParserName] = {
-            "<tool_call>": "hermes",
-            "[TOOL_CALLS]": "mistral",
-            "<|python_tag|>": "llama3_json",
-            '"parameters": dictionary': "llama3_json",
-        }
-        return next((name for marker, name in markers.items() if marker in self.text), "json")
+_MARKERS: Mapping[str, ToolParserName] = {
+    "<tool_call>": "hermes",
+    "[TOOL_CALLS]": "mistral",
+    "<|python_tag|>": "llama3_json",
+    '"parameters": dictionary': "llama3_json",
+}
 
 
-def template_of(tokenizer: Any) -> Template:
-    """Return the chat template that a tokenizer uses for requests with tools."""
+def format_of(template: str, chosen: ToolParserName | None) -> Format:
+    """Return the chosen format, else the one whose marker is in the chat template."""
+    shown: ToolParserName = next((n for mark, n in _MARKERS.items() if mark in template), "json")
+    name = chosen or shown
+    return MISTRAL_NAMED if name == "mistral" and "[ARGS]" in template else FORMATS[name]
+
+
+def tools_template(tokenizer: Any) -> str:
+    """Return the chat template that a tokenizer uses for requests with tools; empty without one."""
     found = tokenizer.chat_template
     if isinstance(found, dict):  # transformers prefers the template of this name
         found = found.get("tool_use") or found.get("default")
-    return Template(found or "")
+    return found or ""

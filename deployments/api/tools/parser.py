@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from deployments.api.tools.formats import Format
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
-from deployments.api.tools.reading import MalformedError, Reader, loaded
+from deployments.api.tools.reading import Events, MalformedError, Reader, loaded
 from schemas import DecodeChunk
 from workers.reasoning import Reasoning, Splitter
 
@@ -35,7 +35,7 @@ class ToolCallParser:
     def __init__(self, form: Format, offered: Collection[str], several: bool = True) -> None:
         """offered: the functions' names; JSON without a marker is a call only of one of them.
         several: whether calls after the first are kept."""
-        self._form = form
+        self._form, self._events = form, Events(self._start, self._add, self._complete)
         self._offered = offered
         self._several = several
         self._held = ""
@@ -81,7 +81,7 @@ class ToolCallParser:
         self._held = ""
         return self._taken()
 
-    def start(self, name: str) -> None:
+    def _start(self, name: str) -> None:
         """Begin a call. Raises MalformedError for JSON without a marker that names no function."""
         if self._opener in _UNMARKED and name not in self._offered:
             raise MalformedError
@@ -89,13 +89,13 @@ class ToolCallParser:
         self._begun += 1
         self._give(CallStart(self._begun - 1, self._id(), name))
 
-    def arguments(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         """Add to the call's arguments."""
         assert self._arguments is not None
         self._arguments.append(text)
         self._give(Arguments(self._begun - 1, text))
 
-    def complete(self) -> None:
+    def _complete(self) -> None:
         """End the call. Raises MalformedError if its arguments are not JSON."""
         assert self._arguments is not None
         loaded("".join(self._arguments))
@@ -133,7 +133,7 @@ class ToolCallParser:
         if opener != "{":  # which is read as a part of the call
             self._raw.append(opener)
             self._held = self._held.removeprefix(opener)
-        self._reader = self._form.reader(self, opener)
+        self._reader = self._form.reader(self._events, opener)
         next(self._reader)
         return True
 

@@ -6,7 +6,7 @@ and raises MalformedError at the first character that cannot belong to one.
 
 import json
 from collections.abc import Callable, Generator
-from typing import Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import pydantic_core
 
@@ -26,20 +26,15 @@ class MalformedError(ValueError):
     """The text is not a call."""
 
 
-class Events(Protocol):
-    """Take what a reader finds."""
+class Events(NamedTuple):
+    """Take what a reader finds: the function's name, parts of its arguments, and the call's end.
 
-    def start(self, name: str) -> None:
-        """Begin a call. Raises MalformedError if there is no such function."""
-        ...
+    `start` and `complete` raise MalformedError for an unknown function and for what is not JSON.
+    """
 
-    def arguments(self, text: str) -> None:
-        """Add to the arguments of the call that has begun."""
-        ...
-
-    def complete(self) -> None:
-        """End the call. Raises MalformedError if its arguments are not JSON."""
-        ...
+    start: Callable[[str], None]
+    arguments: Callable[[str], None]
+    complete: Callable[[], None]
 
 
 def json_calls(events: Events, language: bool) -> Reader[None]:

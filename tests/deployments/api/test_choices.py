@@ -5,6 +5,9 @@ import json
 
 from asking import events, posted, until
 
+from deployments.api import replies
+from deployments.api.logprobs import ChatLogprobs
+from schemas import DecodeChunk, TokenLogprobs
 from workers.text import TokenText
 
 CHAT = {
@@ -134,3 +137,51 @@ def test_tokens_have_their_own_bytes(tiny_bundle):
     assert tokens.is_special(end)
     assert tokens.text(end) == tokenizer.eos_token
     assert tokens.raw(10**6) == b""
+
+
+async def test_a_tokens_text_is_made_once_however_often_it_is_named(ingress, monkeypatch):
+    tokens, made = ingress.reader.token_text, []
+    text = TokenText.text
+
+    def noted(self, token):
+        made.append(token)
+        return text(self, token)
+
+    monkeypatch.setattr(TokenText, "text", noted)
+    said = TokenLogprobs(chosen=-1.0, top=tuple((token, -1.0) for token in range(200, 220)))
+    chunk = DecodeChunk(
+        request_id="one",
+        text="",
+        token_ids=(200,) * 50,
+        drafted=(False,) * 50,
+        logprobs=(said,) * 50,
+    )
+    [*entries] = ChatLogprobs(tokens, hides_special=False).of(chunk)["content"]
+    assert [len(entry["top_logprobs"]) for entry in entries] == [20] * 50
+    assert len(made) == len(set(made))
+
+
+async def test_other_responses_go_on_between_the_log_probabilities_of_two_choices(
+    ingress, monkeypatch
+):
+    turns, written = [0], []
+
+    async def turn():
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async def at_once(answers):
+        yield [one async for arrived in interleaved(answers) for one in arrived]
+
+    def noted(self, chunk):
+        written.append(turns[0])
+        return of(self, chunk)
+
+    interleaved, of = replies.interleaved, ChatLogprobs.of
+    monkeypatch.setattr(replies, "interleaved", at_once)
+    monkeypatch.setattr(ChatLogprobs, "of", noted)
+    turning = asyncio.create_task(turn())
+    await posted(ingress, "/v1/chat/completions", CHAT | {"n": 3, "logprobs": True})
+    turning.cancel()
+    assert len(written) == len(set(written)) >= 3

@@ -5,17 +5,15 @@ import asyncio
 import httpx
 import numpy as np
 import pytest
+from asking import Clock
 
-from deployments.api.embeddings import (
-    MAX_CHARACTERS,
-    MAX_INPUTS,
-    MAX_WAITING,
-    EmbeddingRequest,
-    Embeddings,
-)
+from deployments.api.embeddings import MAX_CHARACTERS, MAX_INPUTS, EmbeddingRequest, Embeddings
+from deployments.api.fair_threads import FairThreads
 from deployments.api.routes import HttpApi
 from deployments.errors import ApiError
+from deployments.guard.caller import Caller, Meter
 from deployments.metrics import Metrics
+from schemas.keys import Limits
 
 MODEL = "all-MiniLM-L6-v2"
 TEXTS = ["Write a Python function.", "Tell me about the sea.", "Write a Python function."]
@@ -85,18 +83,33 @@ async def test_without_an_encoder_it_is_unavailable_and_not_listed(ingress, conf
         assert (await http.get(f"/v1/models/{MODEL}")).status_code == 404
 
 
-async def test_more_texts_than_may_wait_are_refused_and_those_that_left_make_room(encoder):
+async def test_a_callers_texts_take_turns_with_anothers(encoder, monkeypatch):
+    owners, run = set(), FairThreads.run
+
+    async def noted(self, owner, *given):
+        owners.add(owner)
+        return await run(self, owner, *given)
+
+    monkeypatch.setattr(FairThreads, "run", noted)
     embeddings = Embeddings(encoder)
     full = EmbeddingRequest(model=MODEL, input=["a"] * MAX_INPUTS)
-    waiting = [
-        asyncio.create_task(embeddings.answer(full)) for _ in range(MAX_WAITING // MAX_INPUTS)
-    ]
-    await asyncio.sleep(0)  # each has taken its places
+    many = [asyncio.create_task(embeddings.answer(full, Caller("many"))) for _ in range(3)]
+    await asyncio.sleep(0)  # the first of each waits
     one = EmbeddingRequest(model=MODEL, input="a")
-    with pytest.raises(ApiError) as caught:
-        await embeddings.answer(one)
-    assert (caught.value.status, caught.value.headers()) == (429, {"retry-after": "1"})
-    for task in waiting:
+    assert (await embeddings.answer(one, Caller("one")))["usage"]["prompt_tokens"] == 3
+    assert not any(task.done() for task in many)
+    assert owners == {"key many", "key one"}
+    for task in many:
         task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    assert (await embeddings.answer(one))["usage"]["prompt_tokens"] == 3
+    await asyncio.gather(*many, return_exceptions=True)
+
+
+async def test_counting_the_tokens_of_texts_that_are_refused_is_charged(encoder):
+    meter = Meter("key one", Limits(tokens_per_minute=600), Clock())
+    caller = Caller("one", meters=[meter])
+    long = EmbeddingRequest(model=MODEL, input=["b " * 4000] * 2)
+    with pytest.raises(ApiError) as caught:
+        await Embeddings(encoder).answer(long, caller)
+    assert caught.value.param == "input[0]"
+    assert caller.tokens == 0
+    assert meter.excess(tokens=600).seconds > 0.0

@@ -8,8 +8,7 @@ from asking import posted
 
 from deployments.api import prompt_reader, tokenizers
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.request_bodies import ChatRequest, CompletionRequest
-from deployments.api.tokenizing import TokenizeRequest
+from deployments.api.request_bodies import ChatRequest, CompletionRequest, TokenizeRequest
 from deployments.errors import ApiError
 from workers import chat_template
 from workers.chat_template import encode_chat, encode_prompt

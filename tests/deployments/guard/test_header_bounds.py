@@ -7,7 +7,7 @@ import pytest
 import uvicorn
 
 from deployments.guard.haproxy import MAX_HEADER_BYTES, MAX_HEADERS
-from deployments.guard.header_bounds import BoundedHeaders
+from deployments.guard.proxy import BoundedHeaders
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"

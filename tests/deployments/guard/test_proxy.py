@@ -5,8 +5,7 @@ import uvicorn
 from ray.serve._private.http_util import validate_http_proxy_callback_return
 from ray.serve._private.utils import call_function_from_import_path
 
-from deployments.guard.header_bounds import BoundedHeaders
-from deployments.guard.proxy import IMPORT_PATH, ClosedRoutes, PlainHeaders
+from deployments.guard.proxy import IMPORT_PATH, BoundedHeaders, ClosedRoutes, PlainHeaders
 
 KEPT = [
     (b"authorization", b"Bearer sk-1"),
@@ -23,6 +22,9 @@ DROPPED = [
     (b"x-any", b"a\x7f"),
     (b"serve-multiplexed-model-id", b"mine"),
     (b"serve_multiplexed-model_id", b"mine"),
+    (b"x-session-id", b"mine"),
+    (b"x-request-timeout-seconds", b"0.1"),
+    (b"x-request-disconnect-disabled", b"?1"),
 ]
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from sampled import sample
 
-from deployments.head_training import line as line_module
-from deployments.head_training.line import SampleLine
+from deployments.head_training import actor as actor_module
+from deployments.head_training.actor import SampleLine
 from deployments.head_training.samples import Samples
 from schemas import FeedbackConfig
 
@@ -41,7 +41,7 @@ def ids(door):
 
 
 async def test_what_waits_for_the_actor_is_bounded(door, monkeypatch, caplog):
-    monkeypatch.setattr(line_module, "MOST_TOKENS", 150)
+    monkeypatch.setattr(actor_module, "MOST_TOKENS", 150)
     line = SampleLine(door.connect)
     line.add(sample("first"))
     await line.send()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parsing import OFFERED, parsed
 
-from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, Format, Template
+from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, Format, format_of
 from deployments.api.tools.parser import MOST_AGAIN, ToolCallParser
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Text
 
@@ -221,14 +221,12 @@ def test_text_is_given_as_it_comes():
     ],
 )
 def test_the_format_is_what_the_template_shows(template, openers):
-    assert Template(template).has_tools
-    assert Template(template).format(None).openers == openers
-    assert Template(template).format("mistral").openers == MISTRAL.openers
+    assert format_of(template, None).openers == openers
+    assert format_of(template, "mistral").openers == MISTRAL.openers
 
 
 def test_mistrals_newer_templates_name_the_function_first():
-    assert Template("tools [TOOL_CALLS] [ARGS]").format(None).head("f") == "f[ARGS]"
-    assert not Template("{% for message in messages %}").has_tools
+    assert format_of("tools [TOOL_CALLS] [ARGS]", None).head("f") == "f[ARGS]"
 
 
 @pytest.mark.parametrize(
