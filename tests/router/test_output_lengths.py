@@ -23,10 +23,11 @@ def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(table,
     monkeypatch.setattr(decaying_sums, "HALF_LIFE", 1e6)
     learner = Learner(table)
     lengths = np.random.default_rng(0).exponential(100.0, 3000)
-    for i, length in enumerate(lengths):
-        finish = "stop" if length < 50.0 else "length"
-        seen = {"output_tokens": int(max(1.0, min(length, 50.0))), "finish_reason": finish}
-        learner.observe([observe(table, str(i), "ngram", 1, **seen)])
+    seen = [(int(max(1.0, min(n, 50.0))), "stop" if n < 50.0 else "length") for n in lengths]
+    learner.observe(
+        observe(table, str(i), "ngram", 1, output_tokens=tokens, finish_reason=finish)
+        for i, (tokens, finish) in enumerate(seen)
+    )
     assert expected_output(learner.table, 1) == pytest.approx(100.0, rel=0.1)
 
 
@@ -64,7 +65,7 @@ def test_a_tail_of_long_answers_counts_in_full(table: RoutingTable) -> None:
     """Limited to four expected lengths each, they taught 48 tokens here instead of 227."""
     learner = Learner(table)
     lengths = np.random.default_rng(0).choice((30, 2000), size=1500, p=(0.9, 0.1))
-    for i, length in enumerate(lengths.tolist()):
-        learner.observe([observe(table, f"o{i}", "ngram", 1, output_tokens=length)])
+    sent = enumerate(lengths.tolist())
+    learner.observe(observe(table, f"o{i}", "ngram", 1, output_tokens=n) for i, n in sent)
     recent = lengths[-500:].mean()
     assert expected_output(learner.table, 1) == pytest.approx(recent, rel=0.25)

@@ -19,7 +19,7 @@ from schemas import SamplingParams
 from workers.engine import RequestFaultError
 from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.processed_logits import process
-from workers.torch_engine.tree import ROOT
+from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers import dead_nodes
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.one_hot import OneHot
@@ -140,12 +140,15 @@ def test_paths_end_where_nothing_can_be_chosen(nodes, first, verifier, temperatu
             allowed.append(follows)
     one.processor._constraint = Rows(allowed)
     output, before = world._target([proposal]), list(proposal.parents)
-    asked = world.build(verifier), [proposal], process([proposal], output)
+
+    def verified() -> list[Path]:
+        return dead_nodes.verify(world.build(verifier), [proposal], process([proposal], output))
+
     if not first:
         with pytest.raises(RequestFaultError, match="no token can be chosen"):
-            dead_nodes.verify(*asked)
+            verified()
         return
-    [path] = dead_nodes.verify(*asked)
+    [path] = verified()
     assert proposal.parents == before
     at = ROOT
     for node in path.nodes:

@@ -145,8 +145,7 @@ def test_static_forwards_are_the_exact_ones(twins: Twins, seed: int) -> None:
 def test_every_family_in_static_shapes(family: str, tmp_path: Path) -> None:
     """Windows, capped scores and scaled embeddings too."""
     twins = twins_of(save(tmp_path, random_model(family), random_model(family)).part("target"))
-    for seed in range(3):
-        live(World(twins), random.Random(seed), VOCAB)
+    live(World(twins), random.Random(0), VOCAB)
 
 
 @torch.inference_mode()
