@@ -18,13 +18,17 @@ def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
     service = SimulatedService(table, CONFIG, seed=3)
     service.run(60, World(slower={"ngram": 4.0}), cluster=1)
     learner = service.learner
+    cut = {"output_tokens": 200, "finish_reason": "length", "temperature": 1.0}
+    slow = {"first_token_seconds": 0.04, "prompt_tokens": 20}
+    learner.observe(
+        observe(table, f"{i} {more}", "ngram", 1, **more) for i in range(20) for more in (cut, slow)
+    )
+    assert learner.table.live.prefill_ratio[METHODS.index("ngram")] > 1.3
     saved = json.loads(json.dumps(learner.state()))
     again = Learner.restore(table, saved)
     assert again.table.assignment == learner.table.assignment
     assert again.table.version > learner.table.version
     assert not again.observe([observe(table, "3", "ngram", 1)])
-    cut = {"output_tokens": 200, "finish_reason": "length", "temperature": 1.0}
-    slow = {"first_token_seconds": 0.5, "prompt_tokens": 200, "cached_prompt_tokens": 50}
     for more in ({}, cut, slow):  # they go on from the same sums
         for one in (learner, again):
             one.observe([observe(table, f"more {more}", "ngram", 1, **more)])

@@ -14,7 +14,7 @@ async def test_a_prediction_changes_no_answer(load_engine, tiny_bundle, cost, wi
     cost(lambda rows: 1.0 + 0.001 * rows)
     methods = [*COPYING, "naive", "eagle3"]
     engine = load_engine(methods, tiny_bundle, max_context=512, kv_slots=512 * 20)
-    asked = {"max_tokens": 80, "ignore_eos": True, **wishes}
+    asked = {"max_tokens": 120, "ignore_eos": True, **wishes}
     plain = await decode(engine, "naive", PROMPT, **asked)
     right = plain.tokens
     edited = [*right[:30], 5, 6, 7, *right[33:60], *right[66:]]
@@ -29,11 +29,12 @@ async def test_a_prediction_changes_no_answer(load_engine, tiny_bundle, cost, wi
     assert all(answer.tokens == right for answer in answers)
     for method, answer in zip(methods, answers, strict=False):
         copied = answer.stats.accepted_prediction_tokens
-        assert copied > 40 if method in COPYING else copied == 0
+        assert copied > 60 if method in COPYING else copied == 0
     stats = answers[0].stats
     assert stats.drafted_prediction_tokens == stats.accepted_prediction_tokens
     assert len(stats.drafted_by_position) == 48, "more than the method drafts by itself"
     assert stats.target_steps < 9
-    begun = await decode(engine, "ngram", PROMPT, answered=right[:20], predicted=right, **asked)
-    assert begun.tokens == right[20:]
-    assert begun.stats.accepted_prediction_tokens > 40
+    asked |= {"answered": right[:20], "predicted": right, "max_tokens": 80}
+    begun = await decode(engine, "ngram", PROMPT, **asked)
+    assert begun.tokens == right[20:80]
+    assert begun.stats.target_steps < 5, "it is followed from where it goes on"
