@@ -36,7 +36,7 @@ def conversations(bundle: Bundle, plain: int, others: int) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("plain", "others", "tokens"),
-    [(20, 5, 24), pytest.param(260, 50, 64, marks=pytest.mark.slow)],
+    [(12, 4, 24), pytest.param(260, 50, 64, marks=pytest.mark.slow)],
 )
 async def test_in_random_batches(load_engine, plain: int, others: int, tokens: int) -> None:
     """Decode with all methods in one batch, with prompts in chunks and cancelled requests."""
