@@ -69,11 +69,8 @@ def fallback_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def real_or_byte_tokenizer() -> Any:
-    """The demo bundle's tokenizer where it is there, else one made on the spot."""
-    if (DEMO / "tokenizer" / "tokenizer.json").is_file():
-        return AutoTokenizer.from_pretrained(DEMO / "tokenizer", local_files_only=True)
-    return byte_tokenizer()
+def demo_tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(DEMO / "tokenizer", local_files_only=True)
 
 
 def random_llama(
@@ -119,7 +116,7 @@ def make_bundle(
 ) -> Bundle:
     """A complete tiny bundle in `folder`: a target of 3 layers x 64, its blurred draft and random
     heads."""
-    tokenizer = real_or_byte_tokenizer() if tokenizer is None else tokenizer
+    tokenizer = demo_tokenizer() if tokenizer is None else tokenizer
     size, eos = vocab or len(tokenizer), tokenizer.eos_token_id
     torch.manual_seed(seed)
     target = random_llama(vocab=size, eos=eos if eos < size else None, kv_heads=kv_heads)
@@ -134,5 +131,5 @@ def make_bundle(
 
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The real tokenizer where present, with random weights of a few thousand parameters."""
+    """The demo's tokenizer, with random weights of a few thousand parameters."""
     return make_bundle(tmp_path_factory.mktemp("bundle") / "tiny")

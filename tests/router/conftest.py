@@ -3,19 +3,12 @@ from routing_world import CENTROIDS, ENCODER, make_profile
 from simulated_service import ACCEPTANCE_NOISE, STEP_NOISE
 
 from router.fit.assign import build_table
-from router.fit.profile import Profile
 from schemas import RoutingTable
 
 
-@pytest.fixture
-def profile() -> Profile:
-    return make_profile()[0]
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def table() -> RoutingTable:
-    made, vectors = make_profile()
-    return build_table(made, vectors, CENTROIDS, ENCODER)
+    return build_table(*make_profile(), CENTROIDS, ENCODER)
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.fit.profile import Profile
-from schemas import (
-    DecodeStats,
-    EncoderInfo,
-    LoadReport,
-    MeasuredUnder,
-    Observation,
-    RoutingTable,
-)
+from schemas import DecodeStats, EncoderInfo, LoadReport, MeasuredUnder, Observation, RoutingTable
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
 METHODS = ("naive", "draft", "ngram")

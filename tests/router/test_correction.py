@@ -116,10 +116,7 @@ def test_a_prompt_like_its_clusters_mean_is_decided_as_its_cluster(cluster):
     assert of_mean.model_copy(update={"foretold": {}}) == of_cluster
 
 
-@given(
-    st.lists(st.floats(-0.5, 0.5), min_size=5, max_size=40),
-    st.floats(3.0, 8.0),
-)
+@given(st.lists(st.floats(-0.5, 0.5), min_size=5, max_size=40), st.floats(3.0, 8.0))
 def test_of_answers_with_deviations_the_cell_is_learned(thirds: list[float], rate: float) -> None:
     learner = Learner(TABLE)
     mean = TABLE.regression_mean[1, NGRAM]
@@ -153,18 +150,14 @@ def test_an_answer_of_a_token_is_no_time_to_weigh() -> None:
 
 
 def test_a_table_with_a_regression_is_judged_by_it() -> None:
-    profile, vectors = make_by_length("fit")
+    # n-gram is the best of the first cluster's prompts where their vectors say so
+    profile, vectors = made_profile("fit", slope=3.0)
     table = build_table(profile, vectors, CENTROIDS, ENCODER)
-    held, other = make_by_length("held")
+    held, other = made_profile("held", slope=3.0)
     with_it = evaluate(corrected(table, profile, vectors), held, other)
     without = evaluate(table, held, other)
     assert with_it.routed > 1.05 * without.routed
     assert with_it.routed_over_oracle > 0.97
-
-
-def make_by_length(name: str):
-    """n-gram is the best of the first cluster's prompts where their vectors say so."""
-    return made_profile(name, slope=3.0, per_cluster=100)
 
 
 def test_it_goes_to_the_disk_and_comes_back(tmp_path):

@@ -102,10 +102,7 @@ def test_prompts_that_repeat_are_no_drift() -> None:
 
 
 @settings(deadline=None, max_examples=50)
-@given(
-    values=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60),
-    farther=st.floats(0.0, 0.5),
-)
+@given(values=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60), farther=st.floats(0.0, 0.5))
 def test_the_statistic_by_its_definition(values: list[float], farther: float) -> None:
     ranks = np.asarray(values)
     grid = np.concatenate([np.linspace(0.0, 1.0, 4001), ranks - 1e-9])

@@ -11,7 +11,7 @@ from router.evidence import (
     log_error,
     plain,
 )
-from router.favourites import favourite
+from router.favourites import favourite, typical_seconds
 from router.learner import KEPT_OF_HEAD, REMEMBERED_IDS, Learner
 from schemas import RoutingTable
 
@@ -198,3 +198,35 @@ def test_evidence_of_a_method_is_discounted_once_when_its_head_changes(table) ->
     assert again.follow_heads({}, DRAFTS_WITH)
     np.testing.assert_array_equal(again.table.live.profile_share, np.ones(3))
     np.testing.assert_allclose(again.table.live.tokens, kept**2 * before.live.tokens)
+
+
+def test_a_favourite_that_looked_faster_than_it_is_gives_way_again(table: RoutingTable) -> None:
+    """Of two methods that are as fast in this cluster one had a few quick answers at first."""
+    draft, ngram = table.methods.index("draft"), table.methods.index("ngram")
+    steps = table.acceptance_steps.copy()
+    steps[0, ngram] = table.acceptance_tokens[0, ngram] / 1.6
+    near = table.model_copy(update={"acceptance_steps": steps})
+    seconds = typical_seconds(near)[0, :, 0]
+    assert 1.0 < seconds[ngram] / seconds[draft] < 1.05
+    learner = Learner(near)
+
+    def answers(name: str, count: int, pace: float) -> None:
+        for i in range(count):
+            acceptance, step = {"draft": (2.5, 0.015), "ngram": (1.6, 0.011)}[name]
+            decode_steps = round(60 / acceptance)
+            seconds = pace * step * decode_steps
+            took = {"target_steps": decode_steps + 1, "decode_seconds": seconds}
+            learner.observe([observe(near, f"{name}-{pace}-{i}", name, 0, **took)])
+
+    answers("draft", 8, 1.0)
+    answers("ngram", 8, 0.6)
+    assert learner.table.assignment[0][0] == "ngram"
+    answers("ngram", 60, 1.0)
+    assert learner.table.assignment[0][0] == "draft"
+
+
+def test_a_restart_goes_on_with_the_live_favourites_and_still_knows_the_fits(table):
+    learner = Learner(table)
+    changed = learner.state() | {"assignment": [["ngram"] * 3, ["draft"] * 3]}
+    again = Learner.restore(table, changed)
+    assert again.table.assignment == table.assignment, "both are faster where the fit says so"

@@ -18,13 +18,22 @@ def test_state_survives_json_and_a_restart(table: RoutingTable) -> None:
     service = SimulatedService(table, CONFIG, seed=3)
     service.run(60, World(slower={"ngram": 4.0}), cluster=1)
     learner = service.learner
+    cut = {"output_tokens": 200, "finish_reason": "length", "temperature": 1.0}
+    slow = {"first_token_seconds": 0.04, "prompt_tokens": 20}
+    learner.observe(
+        observe(table, f"{i} {more}", "ngram", 1, **more) for i in range(20) for more in (cut, slow)
+    )
+    assert learner.table.live.prefill_ratio[METHODS.index("ngram")] > 1.3
     saved = json.loads(json.dumps(learner.state()))
     again = Learner.restore(table, saved)
     assert again.table.assignment == learner.table.assignment
     assert again.table.version > learner.table.version
-    np.testing.assert_allclose(again.table.live.tokens, learner.table.live.tokens)
-    np.testing.assert_allclose(again.table.live.step_ratio, learner.table.live.step_ratio)
     assert not again.observe([observe(table, "3", "ngram", 1)])
+    for more in ({}, cut, slow):  # they go on from the same sums
+        for one in (learner, again):
+            one.observe([observe(table, f"more {more}", "ngram", 1, **more)])
+        for name, learned in learner.table.live.arrays().items():
+            np.testing.assert_allclose(again.table.live.arrays()[name], learned, err_msg=name)
 
 
 def test_a_smaller_portfolio_takes_over_what_it_still_serves(table: RoutingTable) -> None:
@@ -34,6 +43,8 @@ def test_a_smaller_portfolio_takes_over_what_it_still_serves(table: RoutingTable
     small = Learner.restore(restrict(table, METHODS[:2]), learner.state())
     assert {name for row in small.table.assignment for name in row} <= {"naive", "draft"}
     np.testing.assert_allclose(small.table.live.steps, learner.table.live.steps[:, :2])
+    ours, theirs = small.table.live.prefill_ratio, learner.table.live.prefill_ratio
+    np.testing.assert_allclose(ours, theirs[:2], rtol=0.1)
 
 
 def test_a_foreign_or_broken_state_is_refused(table: RoutingTable) -> None:

@@ -1,16 +1,11 @@
 """How long prefills take here."""
 
-import json
-
 import numpy as np
 import pytest
-from refit_world import World, recent, refitted, stream
 from routing_world import METHODS, observe
 
 from router import decaying_sums, predict
 from router.learner import Learner
-from router.refit import successor
-from router.table import restrict
 from schemas import Observation, RoutingTable
 
 NAIVE, DRAFT, NGRAM = range(3)
@@ -106,31 +101,3 @@ def test_a_method_that_nobody_is_sent_to_drifts_back(table, monkeypatch):
     learner.observe(prefilled(table, f"d{i}", "draft") for i in range(200))
     after = learner.table
     assert 1.0 < after.live.prefill_ratio[NGRAM] < 0.85 * before.live.prefill_ratio[NGRAM]
-
-
-def test_a_restart_goes_on_with_them(table: RoutingTable) -> None:
-    learner = taught(table, "ngram", 20, slower=2.0, cached=150)
-    saved = json.loads(json.dumps(learner.state()))
-    again = Learner.restore(table, saved)
-    smaller = Learner.restore(restrict(table, ["naive", "ngram"]), saved)
-    learned = learner.table.live.prefill_ratio
-    np.testing.assert_allclose(again.table.live.prefill_ratio, learned)
-    np.testing.assert_allclose(smaller.table.live.prefill_ratio, learned[[NAIVE, NGRAM]], rtol=0.1)
-    more = prefilled(table, "more", "ngram", 2.0, cached=150)
-    for one in (learner, again):
-        one.observe([more])
-    np.testing.assert_allclose(again.table.live.prefill_ratio, learner.table.live.prefill_ratio)
-
-
-def test_a_refit_keeps_them() -> None:
-    world = World()
-    sent = stream(world, world.disk)
-    line = world.disk.prefill_seconds[0] @ [1.0, 50.0]
-    prefill = {"prompt_tokens": 100, "cached_prompt_tokens": 50, "first_token_seconds": 2.0 * line}
-    sent = [o.model_copy(update={"stats": o.stats.model_copy(update=prefill)}) for o in sent]
-    learner = Learner(world.disk)
-    learner.observe(sent)
-    made = refitted(world, sent)
-    after = successor(learner, made, world.disk, recent(sent).all()).table
-    assert learner.table.live.prefill_ratio[NGRAM] == pytest.approx(2.0, rel=0.1)
-    np.testing.assert_allclose(after.live.prefill_ratio, learner.table.live.prefill_ratio)

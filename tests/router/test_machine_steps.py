@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe
+from routing_world import METHODS, observe
 
 from router import predict
-from router.fit.assign import build_table
 from router.fit.promotion import promoted
 from router.learner import Learner
 from router.predict import FULL_BATCH, batch_fullness
@@ -15,11 +14,6 @@ from schemas.observation import WARM_UP
 NAIVE, DRAFT, NGRAM = range(3)
 CONTEXT = 81
 STEPS = 20
-
-
-@pytest.fixture(scope="module")
-def table() -> RoutingTable:
-    return build_table(*make_profile(), CENTROIDS, ENCODER)
 
 
 def observation(table: RoutingTable, identity: str, by_method: dict[str, float], step: float):
@@ -48,13 +42,9 @@ class Machine:
     def step(self, by_method: dict[str, float]) -> float:
         batch = sum(by_method.values())
         times = predict.StepTimes(self._table, CONTEXT - (CONTEXT - 20) / 2)
-        return sum(
-            count
-            / batch
-            * times.of(METHODS.index(name), batch)
-            * self.ratio(METHODS.index(name), batch)
-            for name, count in by_method.items()
-        )
+        counts = {METHODS.index(name): count for name, count in by_method.items()}
+        took = (n * times.of(m, batch) * self.ratio(m, batch) for m, n in counts.items())
+        return sum(took) / batch
 
 
 def told(

@@ -100,7 +100,12 @@ def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
     """They were answered in an old cluster; n-gram's answers to them say nothing of that one."""
     world = World()
     learner = Learner(world.disk)
-    sent = stream(world, world.disk)
+    line = world.disk.prefill_seconds[0] @ [1.0, 50.0]
+    slow = {"prompt_tokens": 100, "cached_prompt_tokens": 50, "first_token_seconds": 2.0 * line}
+    sent = [
+        o.model_copy(update={"stats": o.stats.model_copy(update=slow)})
+        for o in stream(world, world.disk)
+    ]
     learner.observe(sent)
     before = learner.table
     made = refitted(world, sent)
@@ -113,6 +118,8 @@ def test_what_was_learned_on_the_new_prompts_leaves_with_them() -> None:
     assert evidence.acceptance(after)[2, ngram, 0] > 4.0
     assert after.live.steps[:, METHODS.index("draft"), 0][2] == 0.0
     np.testing.assert_allclose(after.live.step_ratio, before.live.step_ratio, rtol=0.05)
+    assert before.live.prefill_ratio[ngram] == pytest.approx(2.0, rel=0.1)
+    np.testing.assert_allclose(after.live.prefill_ratio, before.live.prefill_ratio)
 
 
 def test_the_new_clusters_favourite_is_what_its_prompts_showed() -> None:
@@ -168,16 +175,10 @@ def test_a_saved_fit_of_another_table_is_refused() -> None:
     state = world.fit.state()
     with pytest.raises(ValueError, match="not readable"):
         Fit.read({k: v for k, v in state.items() if k != "share"}, world.disk)
-    other = build_table(make_profile()[0], *Elsewhere.fit)
+    elsewhere = np.eye(4)[:2], ENCODER.model_copy(update={"dimension": 4})
+    other = build_table(*make_profile(), *elsewhere)
     with pytest.raises(ValueError, match="other clusters"):
         Fit.read(state, other)
-
-
-class Elsewhere:
-    """A fit in four dimensions."""
-
-    vectors = make_profile()[1]
-    fit = (vectors, np.eye(4)[:2], ENCODER.model_copy(update={"dimension": 4}))
 
 
 def test_the_recent_answers_are_bounded_and_each_there_once() -> None:
@@ -201,3 +202,15 @@ def test_answers_that_may_not_end_do_not_lengthen_those_expected_of_the_new_kind
         made = refitted(world, sent).fit.table(world.disk)
         expected.append(made.output_tokens[2])
     assert expected == pytest.approx([121.0, 61.0], abs=12.0)
+
+
+def test_a_refit_keeps_the_favourites_of_the_clusters_on_disk() -> None:
+    """Whichever method the profile alone would choose now."""
+    world = World()
+    other = tuple(("naive",) * 3 for _ in world.disk.assignment)
+    world.disk = world.disk.model_copy(update={"assignment": other})
+    made = refitted(world, stream(world, world.disk))
+    assignment = made.fit.table(world.disk).assignment
+    assert assignment[:2] == other
+    assert len(assignment) == 3
+    assert set(assignment[2]) <= {"draft", "ngram"}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from schemas import Sample
@@ -95,3 +96,27 @@ def make_texts(count: int, seed: int = 0, longest: int = 60) -> list[Text]:
         numbers = [(start + step * i) % 56 + 8 for i in range(int(rng.integers(8, longest)))]
         texts.append(Text.of([1, 3 + step], numbers, "counting"))
     return texts
+
+
+def write_replay(samples: list[Sample], domains: list[str], file: Path) -> Path:
+    """Write answers as `specadapt train generate` does, each in its domain."""
+    lines = [
+        {"id": s.id, "domain": domain, "temperature": 0.0, "prompt": s.prompt_token_ids}
+        | {"answer": s.answer_token_ids}
+        for s, domain in zip(samples, domains, strict=True)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def emptied(head: Path, spoilt: Path) -> Path:
+    """Write a copy of a head whose weights are 0: all of its logits are equal, and it drafts the
+    first of its words, which no answer holds."""
+    spoilt.mkdir()
+    (spoilt / "config.json").write_bytes((head / "config.json").read_bytes())
+    weights = load_file(head / "model.safetensors")
+    for name, weight in weights.items():
+        if weight.is_floating_point():
+            weights[name] = torch.zeros_like(weight)
+    save_file(weights, spoilt / "model.safetensors")
+    return spoilt

@@ -3,21 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from schemas import Sample
-from tests.training.counted_answers import emptied, write_replay
+from tests.training.counting import emptied, write_replay
 from training.heads import StoredHead, load_head
 from training.judge import LARGE_GROUP, Measured, judge, verdict
 from training.teacher import Teacher
 from training.tune import read_replay
 
 
-def test_each_kind_of_replayed_answers_is_a_group_that_counts(
-    bundle: Path, samples: list[Sample], tmp_path: Path
-) -> None:
+def test_each_kind_of_replayed_answers_is_a_group_that_counts(bundle, samples, tmp_path):
     """A tenth of twenty answers would be too few to count."""
     kinds = [*["code"] * 20, *["tiny"] * 5, *["chat"] * (len(samples) - 25)]
     file = write_replay(samples, kinds, tmp_path / "replay.jsonl")
@@ -80,9 +76,7 @@ def test_a_head_may_lose_a_little_in_what_was_not_served(tokens: int, better: bo
     assert verdict([*_measured(80, "b", 8), *served]).reason == "worse beyond the interval in a"
 
 
-def test_replayed_answers_compare_with_the_bundles_own_head(
-    bundle: Path, samples: list[Sample], tmp_path: Path
-) -> None:
+def test_replayed_answers_compare_with_the_bundles_own_head(bundle, samples, tmp_path):
     """Two rounds that each lose a little may not lose more than one."""
     teacher = Teacher.load(bundle / "target")
     own = load_head(StoredHead(bundle / "eagle3", "eagle3"), teacher)

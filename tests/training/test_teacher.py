@@ -26,9 +26,7 @@ CPU = torch.device("cpu")
         ("quantization_config", {"quantization_config": {"quant_method": "fp8"}}),
     ],
 )
-def test_a_target_of_another_kind_is_refused_by_name(
-    field: str, changes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_target_of_another_kind_is_refused_by_name(field, changes, tmp_path):
     make_target().config.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
@@ -66,9 +64,7 @@ def test_states_of_packed_documents_are_those_of_each_alone(family: str, tmp_pat
 
 
 @pytest.mark.parametrize(("units", "wanted"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_a_cpu_without_units_for_bfloat16_computes_in_float32(
-    monkeypatch: pytest.MonkeyPatch, units: bool, wanted: torch.dtype
-) -> None:
+def test_a_cpu_without_units_for_bfloat16_computes_in_float32(monkeypatch, units, wanted):
     monkeypatch.setattr(teaching, "computes_bfloat16", lambda: units)
     assert teaching.arithmetic(CPU) == wanted
     assert teaching.arithmetic(torch.device("cuda")) == torch.bfloat16

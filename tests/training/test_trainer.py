@@ -28,9 +28,7 @@ def teacher(counting: Any) -> Teacher:
     ("kind", "wanted"),
     [pytest.param("eagle", 2.2, marks=pytest.mark.slow), ("eagle3", 2.2), ("medusa", 1.15)],
 )
-def test_a_trained_head_drafts_the_tokens_that_follow(
-    kind: str, wanted: float, teacher: Teacher, tmp_path: Path
-) -> None:
+def test_a_trained_head_drafts_the_tokens_that_follow(kind, wanted, teacher, tmp_path):
     """With one hidden state and no embedding Medusa knows less of this language."""
     head, told = _head(kind, teacher), list[str]()
     train_head(head, teacher, make_texts(300), _run(tmp_path, 60_000, report=told.append))
@@ -49,9 +47,7 @@ def test_a_run_goes_on_where_it_stopped(teacher: Teacher, tmp_path: Path) -> Non
         train_head(_head("medusa", teacher), teacher, make_texts(30), run)
 
 
-def test_a_run_stopped_by_the_clock_ends_at_rate_zero(
-    teacher: Teacher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_stopped_by_the_clock_ends_at_rate_zero(teacher, tmp_path, monkeypatch):
     """Every look at the clock is a second after the one before."""
     seconds, rates = count(), list[float]()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
@@ -69,33 +65,20 @@ def test_a_run_stopped_by_the_clock_ends_at_rate_zero(
     assert rates[-1] < 0.2 * run.learning_rate
 
 
-def test_states_are_computed_once_and_those_beyond_the_bound_every_time(
-    teacher: Teacher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_states_are_computed_once_and_those_beyond_the_bound_every_time(teacher, monkeypatch):
     packed = PackedTexts(make_texts(40), 64, 2)
     half, bytes_per_bin = len(packed) // 2, 64 * 2 * 32 * 2
     first = packed.batch(np.arange(half))
     last = packed.batch(np.arange(half, len(packed)))
     ids, documents = torch.from_numpy(first.inputs), torch.from_numpy(first.documents)
     expected = teacher.states(ids, documents, (1,))
-    computed = _count_computed(teacher, monkeypatch)
+    computed, compute = [], teacher.states
+    monkeypatch.setattr(teacher, "states", lambda *of: computed.append(of) or compute(*of))
     kept = StateCache(teacher, (1,), (half + 0.5) * bytes_per_bin / 1e9)
     for _ in range(2):
         torch.testing.assert_close(kept.of(first), expected, atol=0, rtol=0, check_dtype=False)
         assert kept.of(last).shape == (len(packed) - half, 64, 2, 32)
     assert len(computed) == 1 + 2
-
-
-def _count_computed(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Filled with the batch size of every call of the target's states."""
-    computed: list[int] = []
-
-    def states(ids: Any, *rest: Any) -> Any:
-        computed.append(len(ids))
-        return Teacher.states(teacher, ids, *rest)
-
-    monkeypatch.setattr(teacher, "states", states)
-    return computed
 
 
 def _run(folder: Path, tokens: int, **given: Any) -> Run:

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from schemas import HeadPart, Sample, TuningJob, Verdict
-from tests.training.counted_answers import emptied, write_replay
+from tests.training.counting import emptied, write_replay
 from training import tune as tuning
 from training.heads import StoredHead, load_head, new_head
 from training.judge import judge
@@ -18,12 +18,8 @@ PARTS = ("eagle3", pytest.param("eagle", marks=pytest.mark.slow), "medusa")
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
-    part: HeadPart,
-    bundle: Path,
-    samples: list[Sample],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    part, bundle, samples, tmp_path, monkeypatch
+):
     if part == "medusa":  # an untrained one learns little in so few steps
         monkeypatch.setattr(tuning, "LEARNING_RATE", 0.02)
     job = _job(part, bundle, samples, tmp_path)
@@ -46,9 +42,7 @@ def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
 
 
 @pytest.mark.slow
-def test_a_new_head_has_to_beat_look_ups(
-    bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_head_has_to_beat_look_ups(bundle, samples, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "LEAST_WORDS", 2)
     job = _job("eagle3", bundle, samples, tmp_path, tokens=100_000)
     job = job.model_copy(update={"parent": None, "young": True})
@@ -91,9 +85,7 @@ def test_a_refused_head_gives_way_to_its_mean_with_the_parent(
     assert not tuning.run_job(job, lambda _: None).better
 
 
-def test_an_interrupted_job_gives_the_same_head(
-    bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_job_gives_the_same_head(bundle, samples, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "CHECKPOINT_SECONDS", 0.0)
     teacher = Teacher.load(bundle / "target")
     whole = _job("eagle3", bundle, samples, tmp_path / "whole", tokens=40_000)
@@ -110,9 +102,7 @@ def test_an_interrupted_job_gives_the_same_head(
         torch.testing.assert_close(weight, expected[name], rtol=0, atol=0)
 
 
-def test_replayed_answers_are_trained_on_and_judged_as_a_group(
-    bundle: Path, samples: list[Sample], tmp_path: Path
-) -> None:
+def test_replayed_answers_are_trained_on_and_judged_as_a_group(bundle, samples, tmp_path):
     replay = write_replay(samples, ["a"] * len(samples), tmp_path / "replay.jsonl")
     served = [*samples[:2], *(s for s in samples if s.held)]
     job = _job("eagle3", bundle, served, tmp_path / "job", tokens=500)
@@ -139,11 +129,7 @@ def _job(
         lines = [s.model_dump_json() + "\n" for s in samples if s.held == held]
         (folder / f"{name}.jsonl").write_text("".join(lines))
     return TuningJob(
-        part=part,
-        target=bundle / "target",
-        parent=bundle / part,
-        folder=folder,
-        tokens=tokens,
+        part=part, target=bundle / "target", parent=bundle / part, folder=folder, tokens=tokens
     )
 
 

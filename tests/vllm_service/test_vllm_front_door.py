@@ -107,31 +107,3 @@ def test_an_unknown_method_is_a_400_and_harms_no_other_request(url, prompts):
     refused = HTTP.post(f"{url}/v1/completions", json=body)
     assert refused.status_code == 400
     assert "vllm_xargs.specadapt_x is unknown" in refused.json()["error"]["message"]
-
-
-def test_chats_stream_by_the_method_that_they_name(url):
-    before = metrics(url)
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=CALL_SECONDS) as client:
-        chunks = client.chat.completions.create(
-            model="demo",
-            messages=[{"role": "user", "content": "Write a Python function"}],
-            max_tokens=TOKENS,
-            stream=True,
-            extra_body={"vllm_xargs": {"specadapt_method": "eagle3"}},
-        )
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    named = metrics(url) - before
-    assert {name.split()[1] for name in named if name.startswith("specadapt")} == {"eagle3"}
-
-
-def test_a_drafters_kv_is_not_taken_from_another_methods_prompt(url, prompts):
-    def cached(method, **fields):
-        [answer] = ask(url, [(method, prompt)], **fields)
-        details = answer.usage.prompt_tokens_details
-        return 0 if details is None else details.cached_tokens or 0
-
-    prompt = (prompts[0] * 40)[:300]
-    assert cached("naive") == 0 < cached("ngram"), "what needs no KV shares what is cached"
-    assert cached("eagle3") == 0 < cached("eagle3")
-    assert cached("eagle3", cache_salt="tenant") == 0 < cached("eagle3", cache_salt="tenant")
-    assert cached("ngram", cache_salt="tenant") == 0

@@ -1,6 +1,5 @@
 """Serve two vLLM methods of the demo bundle with the real application, a replica each."""
 
-import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -81,17 +80,6 @@ def test_an_answer_and_the_method_that_gave_it(service):
     plain = service.chat(**GREEDY | {"model": f"demo:{PLAIN}"}, max_tokens=48)
     assert who(plain) == (PLAIN, "pinned")
     assert text(plain) == text(answer)
-
-
-def test_a_stream_says_the_same(service):
-    whole = text(service.chat(**GREEDY, max_tokens=48))
-    streamed = service.chat(**GREEDY, max_tokens=48, stream=True)
-    assert who(streamed) == (FAVOURITE, "preferred")
-    *events, done = [line.removeprefix("data: ") for line in streamed.text.split("\n\n") if line]
-    pieces = [json.loads(event)["choices"][0]["delta"].get("content", "") for event in events]
-    assert done == "[DONE]"
-    assert len(pieces) > 2
-    assert "".join(pieces) == whole
 
 
 @pytest.mark.parametrize("asked", [{"min_p": 0.1}, {"logit_bias": {"7": -5}}])

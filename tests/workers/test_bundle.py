@@ -1,12 +1,19 @@
-"""Bundles on disk."""
+"""Bundles on disk, and the hash of a bundle's target."""
 
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from workers.bundle import Bundle, BundleError, load_bundle, name_part
+from workers.weight_files import target_hash
+
+
+@pytest.fixture
+def copy(tiny_bundle: Bundle, tmp_path: Path) -> Bundle:
+    return load_bundle(shutil.copytree(tiny_bundle.path, tmp_path / "copy"))
 
 
 def test_a_bundle_names_its_parts(tiny_bundle: Bundle) -> None:
@@ -19,30 +26,26 @@ def test_a_bundle_names_its_parts(tiny_bundle: Bundle) -> None:
         tiny_bundle.part("mtp")
 
 
-def test_the_hash_follows_the_files(tiny_bundle: Bundle, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(tiny_bundle.path, copy)
-    assert load_bundle(copy).content_hash == tiny_bundle.content_hash
-    (copy / "README.md").write_text("no part of it")
-    assert load_bundle(copy).content_hash == tiny_bundle.content_hash
-    (copy / "draft" / "config.json").write_text("{}")
-    assert load_bundle(copy).content_hash != tiny_bundle.content_hash
+def test_the_hash_follows_the_files(tiny_bundle: Bundle, copy: Bundle) -> None:
+    assert copy.content_hash == tiny_bundle.content_hash
+    (copy.path / "README.md").write_text("no part of it")
+    assert load_bundle(copy.path).content_hash == tiny_bundle.content_hash
+    (copy.part("draft") / "config.json").write_text("{}")
+    assert load_bundle(copy.path).content_hash != tiny_bundle.content_hash
     assert len(tiny_bundle.content_hash) == 12
-    shutil.rmtree(copy / "draft")
+    shutil.rmtree(copy.part("draft"))
     with pytest.raises(BundleError, match="part 'draft' is missing"):
-        load_bundle(copy).part("draft")
+        load_bundle(copy.path).part("draft")
 
 
-def test_no_text_is_cut_or_padded(tiny_bundle: Bundle, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(tiny_bundle.path, copy)
-    file = load_bundle(copy).part("tokenizer") / "tokenizer.json"
+def test_no_text_is_cut_or_padded(tiny_bundle: Bundle, copy: Bundle) -> None:
+    file = copy.part("tokenizer") / "tokenizer.json"
     texts, tokenizer = ["a longer text", "a"], tiny_bundle.backend_tokenizer()
     whole = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding()
     tokenizer.save(str(file))
-    encodings = load_bundle(copy).backend_tokenizer().encode_batch(texts)
+    encodings = load_bundle(copy.path).backend_tokenizer().encode_batch(texts)
     assert [encoding.ids for encoding in encodings] == whole
 
 
@@ -133,3 +136,45 @@ def test_a_named_part_leaves_the_rest_of_the_manifest(tmp_path: Path) -> None:
     body = json.loads((tmp_path / "x" / "bundle.json").read_text())
     assert body["packaged"] == PACKAGED
     assert set(body["parts"]) == {"eagle", "medusa"}
+
+
+def test_a_copy_with_other_heads_is_the_same_target(tiny_bundle: Bundle, copy: Bundle) -> None:
+    (copy.part("eagle3") / "config.json").write_text("{}")
+    assert target_hash(copy) == target_hash(tiny_bundle)
+    assert len(target_hash(copy)) == 12
+
+
+def test_each_tensor_counts(tiny_bundle: Bundle, copy: Bundle) -> None:
+    file = copy.part("target") / "model.safetensors"
+    weights, hashes = load_file(file), {target_hash(tiny_bundle)}
+    for name, weight in weights.items():
+        save_file(weights | {name: weight * 1.01}, file)
+        hashes.add(target_hash(copy))
+    assert len(hashes) == 1 + len(weights)
+
+
+def test_the_config_counts(tiny_bundle: Bundle, copy: Bundle) -> None:
+    file = copy.part("target") / "config.json"
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps(body | {"rms_norm_eps": 0.5}))
+    assert target_hash(copy) != target_hash(tiny_bundle)
+
+
+def test_a_packaged_target_needs_no_files(tmp_path: Path) -> None:
+    def packaged(sha256: str) -> Bundle:
+        body = {
+            "name": "x",
+            "parts": {},
+            "packaged": {"package": "a", "file": "b.gguf", "sha256": sha256},
+        }
+        (tmp_path / "bundle.json").write_text(json.dumps(body))
+        return load_bundle(tmp_path)
+
+    one, other = (target_hash(packaged(byte * 32)) for byte in ("ab", "cd"))
+    assert one != other
+
+
+def test_files_that_no_engine_reads_do_not_count(tiny_bundle: Bundle, copy: Bundle) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    (copy.part("target") / "consolidated.safetensors").write_text(pointer)
+    assert target_hash(copy) == target_hash(tiny_bundle)

@@ -7,10 +7,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from typer.testing import CliRunner
 
 from ops.common.running_service import free_port
-from ops.main import app
 from workers.http_clients import async_client, client, is_here
 
 HERE = ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "0.0.0.0", socket.gethostname()]
@@ -97,19 +95,6 @@ def test_certificates_of_the_environment_stay(monkeypatch, tmp_path):
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
     with pytest.raises(OSError, match="No such file"):
         client("https://localhost:8000")
-
-
-@pytest.mark.parametrize("command", [["chat"], ["routing", "history"]])
-@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5h://127.0.0.1:1080"])
-def test_commands_say_that_nobody_answers_here(monkeypatch, proxy, command):
-    """Not that the proxy does not."""
-    monkeypatch.setenv("ALL_PROXY", proxy)
-    url = f"http://127.0.0.1:{free_port()}"
-    result = CliRunner().invoke(app, [*command, "--url", url])
-    assert result.exit_code == 2
-    assert f"no service answers at {url}" in result.output
-    result = CliRunner().invoke(app, [*command, "--url", REMOTE]) if "socks" in proxy else None
-    assert result is None or "httpx[socks]" in result.output
 
 
 def test_no_other_code_makes_clients():

@@ -6,9 +6,11 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from decoding import SMALL
 
-from schemas import AppConfig, FeedbackConfig, MethodDeployment
-from workers.bundle import load_bundle
+from schemas import AppConfig, EngineConfig, FeedbackConfig, MethodDeployment
+from workers.bundle import BundleError, load_bundle
+from workers.loader import load_engine
 from workers.methods import METHODS, get_method
 from workers.portfolio import (
     SMALL_DEMO,
@@ -95,12 +97,6 @@ def test_a_length_is_decided_for_the_one_drafter_that_is_named():
 
 def test_every_part_that_a_method_needs_is_found_before_it_is_loaded(tiny_bundle, tmp_path):
     """No drafter of ours reads a part that `part_of` does not know of."""
-    from decoding import SMALL
-
-    from schemas import EngineConfig
-    from workers.bundle import BundleError
-    from workers.loader import load_engine
-
     bare = tmp_path / "bare"
     for part in ("target", "tokenizer"):
         shutil.copytree(tiny_bundle.part(part), bare / part)

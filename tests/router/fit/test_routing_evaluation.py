@@ -5,15 +5,9 @@ from routing_world import CENTROIDS, ENCODER, make_profile
 
 from router.fit.assign import TableOptions, build_table
 from router.fit.evaluate import EvaluationRefusedError, evaluate
-from router.fit.profile import Profile, ProfileError
+from router.fit.profile import ProfileError
 from router.table import RoutingTableError
 from schemas import RoutingTable
-
-
-def other(**conditions: object) -> tuple[Profile, object]:
-    profile, vectors = make_profile("held")
-    under = profile.meta.measured_under.model_copy(update=conditions)
-    return replace(profile, meta=profile.meta.model_copy(update={"measured_under": under})), vectors
 
 
 def test_routing_beats_one_method_where_the_best_one_differs(table: RoutingTable) -> None:
@@ -89,7 +83,9 @@ def test_a_portfolio_of_one_gains_nothing(table: RoutingTable) -> None:
 
 @pytest.mark.parametrize("condition", [{"threads": 2}, {"dtype": "bfloat16"}, {"machine": "x"}])
 def test_other_conditions_are_refused(table: RoutingTable, condition: dict[str, object]) -> None:
-    profile, vectors = other(**condition)
+    profile, vectors = make_profile("held")
+    under = profile.meta.measured_under.model_copy(update=condition)
+    profile = replace(profile, meta=profile.meta.model_copy(update={"measured_under": under}))
     with pytest.raises(EvaluationRefusedError, match=next(iter(condition))):
         evaluate(table, profile, vectors)
 

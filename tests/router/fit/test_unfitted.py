@@ -21,11 +21,7 @@ def spec(name: str, **fields: str) -> MethodSpec:
     return MethodSpec.model_validate({"name": name, "lossless": True, "source": "here", **fields})
 
 
-SPECS = (
-    spec("draft", drafter="draft_model"),
-    spec("naive"),
-    spec("ngram", drafter="ngram"),
-)
+SPECS = (spec("draft", drafter="draft_model"), spec("naive"), spec("ngram", drafter="ngram"))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import llguidance.numpy
 import pytest
-from conftest_bundle import real_or_byte_tokenizer
+from conftest_bundle import demo_tokenizer
 
 from schemas import Grammar
 from workers.engine import RequestFaultError
@@ -10,7 +10,7 @@ from workers.grammar import answer_matcher
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
 
-TOKENIZER = real_or_byte_tokenizer()
+TOKENIZER = demo_tokenizer()
 VOCAB = len(TOKENIZER)
 COMPILER = GrammarCompiler(TOKENIZER.backend_tokenizer.to_str(), VOCAB, [TOKENIZER.eos_token_id])
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest_bundle import real_or_byte_tokenizer
+from conftest_bundle import demo_tokenizer
 
 from schemas import Grammar
 from workers.grammar.compiler import GrammarCompiler
@@ -146,7 +146,7 @@ GOOD = {
 
 @pytest.fixture(scope="module")
 def compiler_arguments():
-    tokenizer = real_or_byte_tokenizer()
+    tokenizer = demo_tokenizer()
     return tokenizer, len(tokenizer), [tokenizer.eos_token_id]
 
 

@@ -157,3 +157,13 @@ def test_what_is_no_pattern_of_names_stays():
         {"patternProperties": {"^a$": {}}, "properties": 3},
     ):
         assert with_listed_names(schema) == schema
+
+
+@pytest.mark.parametrize("kind", ["json_schema", "json_object"])
+@pytest.mark.parametrize(("spaces", "allowed"), [(0, True), (8, True), (9, False)])
+def test_at_most_eight_spaces_between_tokens(compiler, kind, spaces, allowed):
+    """llguidance before 1.8 takes the bound and ignores it."""
+    text = json.dumps(closed(["a"], [])) if kind == "json_schema" else ""
+    matcher = compiler.start(Grammar(kind=kind, text=text))
+    begun = byte_tokenizer().encode("{" + " " * spaces + '"a"')
+    assert matcher.consume_tokens(begun) is allowed

@@ -74,16 +74,22 @@ def test_a_file_without_a_usable_key_is_refused_and_not_shown(server, bundle, tm
     assert "cret" not in str(refused.value)
 
 
-async def test_text_ends_at_our_stop_string_and_the_connection_with_it(server, bundle, engine):
+def endless(server, stream):
+    """Have the server send a stream without an end; return what is set once the client leaves."""
     closed = threading.Event()
 
-    def endless(exchange):
+    def plan(exchange):
         exchange.begin()
-        exchange.send(STREAM[: STREAM.rindex(b"data:", 0, STREAM.index(b'"usage"'))])
+        exchange.send(stream)
         if exchange.wait_until_closed():
             closed.set()
 
-    server.plan = endless
+    server.plan = plan
+    return closed
+
+
+async def test_text_ends_at_our_stop_string_and_the_connection_with_it(server, bundle, engine):
+    closed = endless(server, STREAM[: STREAM.rindex(b"data:", 0, STREAM.index(b'"usage"'))])
     text = bundle.backend_tokenizer().decode(TOKENS)
     answer = await answered(engine, max_tokens=200, min_tokens=0, stop=(text[5:9],))
     assert (answer.finish, answer.text) == ("stop", text[:5])
@@ -98,15 +104,7 @@ async def test_a_line_separator_within_an_event_ends_no_line(server, engine):
 
 
 async def test_closing_the_answer_closes_the_connection(server, engine):
-    closed = threading.Event()
-
-    def endless(exchange):
-        exchange.begin()
-        exchange.send(written(FIRST, done=False))
-        if exchange.wait_until_closed():
-            closed.set()
-
-    server.plan = endless
+    closed = endless(server, written(FIRST, done=False))
     answer = engine.generate(request("vllm_eagle3", PROMPT, max_tokens=24))
     assert (await anext(answer)).token_ids == (1276,)
     assert engine.load().running_by_method == {"vllm_eagle3": 1}

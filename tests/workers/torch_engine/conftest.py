@@ -47,6 +47,12 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return small_bundle(tmp_path_factory, 7, kv_heads=2, noise=0.3)
 
 
+@pytest.fixture(scope="session")
+def two_dozen(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Twenty-four tokens, few enough to write the formulas of heads out."""
+    return small_bundle(tmp_path_factory, 24, kv_heads=2)
+
+
 @pytest.fixture
 def load_engine() -> Iterator[Loader]:
     """load_engine(methods, bundle, **settings) -> TorchEngine in float32 with a small pool."""

@@ -27,19 +27,17 @@ async def answers_p_value(
     wishes: dict[str, Any],
     vocab: int,
     breaks: int = 0,
-    *,
-    seeded: bool = False,
 ) -> float:
     """Of the first tokens of many answers of a whole engine, at temperature 1 unless `wishes`
     says otherwise. breaks: each is given up after so many tokens, from which another request goes
-    on. seeded: every request names a seed; else the engine's generators are the same each time."""
+    on. The engine's generators are the same each time."""
     engine = load_engine([method], bundle, max_batch=64, max_waiting=SAMPLES, kv_slots=64 * 256)
     options = {"temperature": 1.0} | wishes
 
     generators = map(random.Random, itertools.count())
 
-    async def tokens(seed: int) -> tuple[int, ...]:
-        asked = {"max_tokens": TOKENS + 2, "seed": seed if seeded else None, **options}
+    async def tokens() -> tuple[int, ...]:
+        asked = {"max_tokens": TOKENS + 2, **options}
         said = list[int]()
         if breaks:
             begun = await decode(engine, method.name, PROMPT, stop_after=breaks, **asked)
@@ -48,7 +46,7 @@ async def answers_p_value(
         return tuple([*said, *rest.tokens][:TOKENS])
 
     with patch.object(sequence, "generator", lambda _: next(generators)):
-        answers = Counter(await asyncio.gather(*map(tokens, range(SAMPLES))))
+        answers = Counter(await asyncio.gather(*(tokens() for _ in range(SAMPLES))))
     model = hugging_face(bundle.part("target"))
 
     def logits(context: list[int]) -> torch.Tensor:

@@ -3,7 +3,7 @@ the engine's drafters are held against."""
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ class Head:
 
     folder: Path
     target: PreTrainedModel
+    _known: dict[tuple[int, ...], tuple[Tensor, ...]] = field(default_factory=dict)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -67,9 +68,13 @@ class Head:
         return F.embedding(tokens, shared if own is None else own)
 
     def states(self, tokens: Sequence[int]) -> tuple[Tensor, ...]:
-        """The target's hidden states [n, hidden] before each layer, and the final one."""
-        output = self.target(torch.tensor([list(tokens)]), output_hidden_states=True)
-        return tuple(states[0] for states in output.hidden_states)
+        """The target's hidden states [n, hidden] before each layer, and the final one. Leaves and
+        trees after the same text share them."""
+        text = tuple(tokens)
+        if text not in self._known:
+            output = self.target(torch.tensor([text]), output_hidden_states=True)
+            self._known[text] = tuple(states[0] for states in output.hidden_states)
+        return self._known[text]
 
 
 def turned(x: Tensor, config: dict[str, Any]) -> Tensor:

@@ -177,24 +177,25 @@ def two_drafters(proposals: Sequence[Proposal]) -> None:
 
 
 def answers(
-    verifier: Verifier, draft: Drafting, wishes: Sequence[SamplingParams], repeats: bool = True
+    verifier: Verifier,
+    draft: Drafting,
+    wishes: Sequence[SamplingParams],
+    grammar: Callable[[], Any] = lambda: None,
+    last: int | None = None,
 ) -> list[Answer]:
-    """The first tokens of an answer for each request, all decoded side by side."""
-    everyone = [
-        said(number, wish, None if repeats else NoRepeats()) for number, wish in enumerate(wishes)
-    ]
-    active = everyone
+    """The first tokens of an answer for each request, all decoded side by side; `last` ends one."""
+    everyone = active = [said(number, wish, grammar()) for number, wish in enumerate(wishes)]
+    begun = len(PROMPT)
     while active:
         proposals = [Proposal(sequence=said, plan=None, limit=LEVELS) for said in active]
         draft(proposals)
-        output = _target(proposals)
-        paths = dead_nodes.verify(verifier, proposals, process(proposals, output))
+        paths = dead_nodes.verify(verifier, proposals, process(proposals, _target(proposals)))
         for proposal, path in zip(proposals, paths, strict=True):
-            kept = [proposal.tokens[node] for node in path.nodes]
-            proposal.sequence.tokens += [*kept, path.bonus]
-        active = [said for said in active if len(said.tokens) < len(PROMPT) + TOKENS]
-    ends = slice(len(PROMPT), len(PROMPT) + TOKENS)
-    return [tuple(said.tokens[ends]) for said in everyone]
+            emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
+            assert last not in emitted[:-1], "nothing follows it"
+            proposal.sequence.tokens += emitted
+        active = [s for s in active if s.tokens[-1] != last and len(s.tokens) < begun + TOKENS]
+    return [tuple(said.tokens[begun : begun + TOKENS]) for said in everyone]
 
 
 def seeded(sampling: SamplingParams, count: int) -> list[SamplingParams]:
@@ -210,7 +211,8 @@ def fit(
     verifier: Verifier, draft: Drafting, sampling: SamplingParams, count: int, repeats: bool = True
 ) -> float:
     """p-value of the answers' exact distribution; repeats: whether a token may follow itself."""
-    return fit_of(answers(verifier, draft, [sampling] * count, repeats), sampling, repeats)
+    grammar = (lambda: None) if repeats else NoRepeats
+    return fit_of(answers(verifier, draft, [sampling] * count, grammar), sampling, repeats)
 
 
 def fit_of(said: Sequence[Answer], sampling: SamplingParams, repeats: bool = True) -> float:

@@ -10,7 +10,6 @@ from rig import has_seen
 
 from workers.bundle import Bundle
 from workers.drafting import controller
-from workers.methods import get_method
 
 TOKENS = 40
 
@@ -45,22 +44,6 @@ async def test_one_drafter_whose_length_is_decided(load_engine, byte_bundle: Bun
     assert answer.stats.by_drafter.keys() <= {"eagle3", "none"}
     assert 0 < answer.stats.drafted_tokens <= 3 * answer.stats.target_steps
     assert_greedy(byte_bundle, prompt(), answer.tokens, TOKENS)
-
-
-def test_nobody_named_to_draft_is_refused(load_engine, byte_bundle: Bundle) -> None:
-    settings = {"drafter": {"learned": "", "look_ups": False}}
-    nobody = get_method("adaptive").model_copy(update={"settings": settings})
-    with pytest.raises(ValueError, match="no drafter is left: name methods in learned"):
-        load_engine([nobody], byte_bundle)
-
-
-async def test_the_drafters_account_for_all_steps(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine(["adaptive"], byte_bundle)
-    stats = (await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)).stats
-    counted = stats.by_drafter.values()
-    assert sum(one.steps for one in counted) == stats.target_steps - 1  # the prefill drafts nothing
-    assert sum(one.drafted_tokens for one in counted) == stats.drafted_tokens
-    assert sum(one.accepted_tokens for one in counted) == stats.accepted_tokens
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from schemas import SamplingParams
 from workers.engine import RequestFaultError
 from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.processed_logits import process
-from workers.torch_engine.tree import ROOT
+from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers import dead_nodes
 from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.one_hot import OneHot
@@ -62,23 +62,9 @@ class DeadEnds:
 
 
 def answers(verifier: type, draft: world.Drafting, wishes: list[SamplingParams]) -> list[Answer]:
-    """The first tokens of an answer for each request, all decoded in one batch."""
-    made = world.build(verifier)
-    everyone = active = [world.said(number, wish, DeadEnds()) for number, wish in enumerate(wishes)]
-    begun = len(world.PROMPT)
-    while active:
-        proposals = [Proposal(sequence=s, plan=None, limit=world.LEVELS) for s in active]
-        draft(proposals)
-        paths = dead_nodes.verify(made, proposals, process(proposals, world._target(proposals)))
-        for proposal, path in zip(proposals, paths, strict=True):
-            emitted = [*(proposal.tokens[node] for node in path.nodes), path.bonus]
-            assert DEAD not in emitted[:-1], "nothing follows it"
-            proposal.sequence.tokens += emitted
-        active = [
-            s for s in active if s.tokens[-1] != DEAD and len(s.tokens) < begun + world.TOKENS
-        ]
-    ends = [*[NO_MORE] * world.TOKENS]
-    return [tuple([*s.tokens[begun:], *ends][: world.TOKENS]) for s in everyone]
+    """The first tokens of an answer for each request, filled up behind DEAD."""
+    said = world.answers(world.build(verifier), draft, wishes, DeadEnds, DEAD)
+    return [(*answer, *[NO_MORE] * (world.TOKENS - len(answer))) for answer in said]
 
 
 def next_logits(context: list[int]) -> Tensor:
@@ -154,11 +140,15 @@ def test_paths_end_where_nothing_can_be_chosen(nodes, first, verifier, temperatu
             allowed.append(follows)
     one.processor._constraint = Rows(allowed)
     output, before = world._target([proposal]), list(proposal.parents)
+
+    def verified() -> list[Path]:
+        return dead_nodes.verify(world.build(verifier), [proposal], process([proposal], output))
+
     if not first:
         with pytest.raises(RequestFaultError, match="no token can be chosen"):
-            dead_nodes.verify(world.build(verifier), [proposal], process([proposal], output))
+            verified()
         return
-    [path] = dead_nodes.verify(world.build(verifier), [proposal], process([proposal], output))
+    [path] = verified()
     assert proposal.parents == before
     at = ROOT
     for node in path.nodes:
@@ -168,11 +158,8 @@ def test_paths_end_where_nothing_can_be_chosen(nodes, first, verifier, temperatu
         at = node
     assert path.bonus in allowed[at + 1]
     if temperature == 0.0:  # as far as it goes, the target's best allowed token
-        for node, token in zip(
-            (ROOT, *path.nodes),
-            [*map(proposal.tokens.__getitem__, path.nodes), path.bonus],
-            strict=True,
-        ):
+        emitted = [*map(proposal.tokens.__getitem__, path.nodes), path.bonus]
+        for node, token in zip((ROOT, *path.nodes), emitted, strict=True):
             row = output.logits[proposal.row + 1 + node].clone()
             row[[t for t in range(world.VOCAB) if t not in allowed[node + 1]]] = -torch.inf
             assert token == int(row.argmax())

@@ -54,13 +54,7 @@ TREES = [
     ("traversal", world.two_drafters),
 ]
 WISHES: list[dict[str, Any]] = [
-    {
-        "temperature": 1.5,
-        "top_k": 4,
-        "min_p": 0.15,
-        "min_tokens": 2,
-        "stop_token_ids": (1,),
-    },
+    {"temperature": 1.5, "top_k": 4, "min_p": 0.15, "min_tokens": 2, "stop_token_ids": (1,)},
     {
         "temperature": 0.7,
         "top_p": 0.8,
@@ -72,12 +66,12 @@ WISHES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("wishes", WISHES, ids=str)
+@pytest.mark.parametrize(("wishes", "repeats"), zip(WISHES, (True, False), strict=True))
 @pytest.mark.parametrize(("verifier", "draft"), CASES)
-def test_every_verifier_under_every_parameter(verifier, draft, wishes):
-    sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)
+def test_every_verifier_under_every_parameter_and_a_grammar(verifier, draft, wishes, repeats):
     made = registry.build("verifier", verifier, None, {})
-    assert world.fit(made, draft, sampling, COUNT) > RIGHT
+    sampling = SamplingParams.model_validate(wishes)
+    assert world.fit(made, draft, sampling, COUNT, repeats) > RIGHT
 
 
 @pytest.mark.parametrize(("verifier", "draft"), world.DRAWING, ids=world.NAMES)
@@ -89,24 +83,24 @@ def test_a_step_emits_the_targets_distribution(verifier: str, draft: world.Draft
 
 @pytest.mark.parametrize("wishes", WISHES, ids=str)
 def test_answers_under_seeds(wishes: dict[str, Any]) -> None:
-    sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)
+    sampling = SamplingParams.model_validate(wishes)
     greedy = registry.build("verifier", "target_choice", None, {})
     said = world.answers(greedy, world.nothing, world.seeded(sampling, COUNT))
     assert world.fit_of(said, sampling) > RIGHT
 
 
-@pytest.mark.parametrize(("verifier", "draft"), CASES + TREES)
-def test_under_a_seed_every_verifier_says_the_same(verifier: str, draft: world.Drafting) -> None:
+SEEDED = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 500)
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[world.Answer]:
     greedy = registry.build("verifier", "target_choice", None, {})
-    made = registry.build("verifier", verifier, None, {})
-    asked = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 500)
-    assert world.answers(made, draft, asked) == world.answers(greedy, world.nothing, asked)
+    return world.answers(greedy, world.nothing, SEEDED)
 
 
-@pytest.mark.parametrize(("verifier", "draft"), CASES)
-def test_every_verifier_under_a_grammar(verifier: str, draft: world.Drafting) -> None:
-    made = registry.build("verifier", verifier, None, {})
-    assert world.fit(made, draft, SamplingParams(temperature=1.0), COUNT, repeats=False) > RIGHT
+@pytest.mark.parametrize(("verifier", "draft"), CASES + TREES)
+def test_under_a_seed_every_verifier_says_the_same(verifier: str, draft: Any, plain: Any) -> None:
+    assert world.answers(registry.build("verifier", verifier, None, {}), draft, SEEDED) == plain
 
 
 @pytest.mark.parametrize(("verifier", "draft"), TREES)
@@ -129,17 +123,17 @@ def spec(drafter: str, verifier: str, tree: str = "chain", /, **settings: Any) -
 
 ENGINES = [
     (spec("draft_model", "rejection"), {"temperature": 0.8, "top_p": 0.9}),
+    (get_method("specinfer"), {"temperature": 0.8, "top_p": 0.9}),
+]
+MORE_ENGINES: list[tuple[MethodSpec, dict[str, Any]]] = [
     (
         spec("ngram", "one_hot", drafter={"max_n": 2, "min_n": 1}),
         {"frequency_penalty": 0.5, "min_p": 0.05},
     ),
-    (get_method("specinfer"), {"temperature": 0.8, "top_p": 0.9}),
     (
         spec("eagle3", "multi_step", "static", tree={"widths": (2, 2), "sample": True}),
         {"temperature": 1.3},
     ),
-]
-MORE_ENGINES: list[tuple[MethodSpec, dict[str, Any]]] = [
     (spec("suffix", "one_hot"), {"temperature": 0.8, "top_k": 4}),
     (spec("test_tree", "one_hot"), {"presence_penalty": 0.7}),
     (spec("draft_model", "target_choice"), {"temperature": 1.5, "top_k": 3}),
@@ -165,27 +159,19 @@ async def test_whole_engines(load_engine, five, method, wishes):
 
 ADAPTIVE = [
     ({"learned": "medusa,eagle3"}, {"temperature": 0.8, "top_k": 4}),
-    pytest.param(
-        {"learned": "draft_verify,eagle"},
-        {"frequency_penalty": 0.5, "min_p": 0.05},
-        marks=pytest.mark.slow,
-    ),
-    pytest.param(
-        {"learned": "eagle3", "look_ups": False},
-        {"temperature": 1.3, "top_p": 0.9},
-        marks=pytest.mark.slow,
+    *(
+        pytest.param(*each, marks=pytest.mark.slow)
+        for each in (
+            ({"learned": "draft_verify,eagle"}, {"frequency_penalty": 0.5, "min_p": 0.05}),
+            ({"learned": "eagle3", "look_ups": False}, {"temperature": 1.3, "top_p": 0.9}),
+        )
     ),
 ]
 
 
 @pytest.mark.parametrize(("drafter", "wishes"), ADAPTIVE, ids=str)
 async def test_a_whole_engine_that_chooses_among_drafters(
-    load_engine,
-    five: Bundle,
-    cost,
-    monkeypatch: pytest.MonkeyPatch,
-    drafter: dict[str, Any],
-    wishes: dict[str, Any],
+    load_engine, five: Bundle, cost, monkeypatch: pytest.MonkeyPatch, drafter: Any, wishes: Any
 ) -> None:
     """Every step any drafter for any of the sequences, with what is foretold beside it, and all of
     it verified: who drafted says nothing of what is said."""
@@ -205,12 +191,6 @@ async def test_a_whole_engine_that_chooses_among_drafters(
     assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
     assert all(used[name] > 100 for name in str(drafter["learned"]).split(","))
     assert (used["suffix"] > 100) == drafter.get("look_ups", True)
-
-
-async def test_a_whole_engine_under_seeds(load_engine, five: Bundle) -> None:
-    method = get_method("draft_verify")
-    p_value = await answers_p_value(load_engine, five, method, {}, world.VOCAB, seeded=True)
-    assert p_value > RIGHT
 
 
 @pytest.mark.parametrize(("method", "wishes"), ENGINES[:1], ids=lambda v: getattr(v, "name", ""))

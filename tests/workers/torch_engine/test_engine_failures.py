@@ -1,15 +1,21 @@
-"""Engines that stall, and targets whose arithmetic fails."""
+"""Engines that stall, and targets whose arithmetic fails or gives no numbers."""
 
 import asyncio
+import itertools
+import random
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from decoding import decode, reference, until
+from scipy.stats import chi2_contingency
 
 from workers.bundle import Bundle
+from workers.torch_engine import sequence
 from workers.torch_engine.engine import TorchEngine
 
 
@@ -37,25 +43,26 @@ async def test_a_step_that_does_not_end_makes_the_engine_unhealthy(
     await until(lambda: engine.load().healthy)  # an idle engine does not stall
 
 
-def spoil(engine, monkeypatch: pytest.MonkeyPatch, prompt: int) -> None:
-    """From now on the target's logits are NaN for sequences that begin with `prompt`."""
+def spoil(engine, monkeypatch: pytest.MonkeyPatch, prompt: int, said: float = torch.nan) -> None:
+    """From now on the target's logits are `said` for sequences that begin with `prompt`."""
     forward = engine._target.forward
 
     def spoilt(proposals: list, captures: object) -> object:
         output = forward(proposals, captures)
         for proposal in proposals:
             if proposal.sequence.tokens[0] == prompt:
-                output.logits[proposal.row, 3] = torch.nan
+                output.logits[proposal.row, 3] = said
         return output
 
     monkeypatch.setattr(engine._target, "forward", spoilt)
 
 
+@pytest.mark.parametrize("said", [torch.nan, torch.inf])
 async def test_logits_that_are_no_numbers_end_their_sequence_alone(
-    load_engine, byte_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    load_engine, byte_bundle, monkeypatch, said
+):
     engine = load_engine(["naive", "ngram"], byte_bundle)
-    spoil(engine, monkeypatch, prompt=7)
+    spoil(engine, monkeypatch, 7, said)
     good, bad, sampled = await asyncio.gather(
         decode(engine, "ngram", [1, 2], max_tokens=30),
         decode(engine, "ngram", [7, 2], max_tokens=30),
@@ -64,7 +71,7 @@ async def test_logits_that_are_no_numbers_end_their_sequence_alone(
     assert good.tokens == reference(byte_bundle, [1, 2], 30)
     for answer in (bad, sampled):
         assert answer.finish == "error"
-        assert "logits are NaN" in (answer.error or "")
+        assert "logits are NaN or infinite" in (answer.error or "")
     assert engine.load().healthy
 
 
@@ -192,3 +199,48 @@ def test_a_draft_that_no_forward_takes_is_dropped(make_rig, byte_bundle, monkeyp
     [answer] = rig.finish(sequence)
     assert answer.tokens == reference(byte_bundle, prompt, 30)
     assert rig.engine.load().drafter_failures == {"ngram": 1}
+
+
+PROMPT = [1, 2, 3, 1, 2, 3, 1]
+
+
+@pytest.mark.parametrize("right", [0, 3])
+async def test_a_predicted_token_does_not_end_an_answer(load_engine, byte_bundle, right):
+    """It follows `right` tokens of the answer, which are accepted."""
+    engine = load_engine(["naive", "ngram", "adaptive"], byte_bundle, dtype="int8")
+    plain = await decode(engine, "naive", PROMPT, max_tokens=20)
+    spoilt = next(token for token in range(256) if token not in [*PROMPT, *plain.tokens])
+    with torch.inference_mode():
+        engine._target.model.embedding[spoilt] = torch.nan
+    asked = {"max_tokens": 20, "predicted": [*plain.tokens[:right], spoilt, 5, 6]}
+    alone = [await decode(engine, m, PROMPT, **asked) for m in ("ngram", "adaptive")]
+    beside = [decode(engine, m, PROMPT, **asked) for m in ("ngram", "naive", "adaptive")]
+    for answer in [*alone, *await asyncio.gather(*beside)]:
+        assert answer.error is None
+        assert answer.tokens == plain.tokens
+    assert alone[0].stats.drafted_tokens > 0
+    assert alone[0].stats.accepted_tokens >= right
+    assert engine.load().healthy
+
+
+@pytest.mark.slow
+async def test_a_drawn_token_does_not_change_the_distribution(load_engine, five):
+    """Answers end where the target emits the token, as often as without drafts."""
+    spoilt, samples, methods = 3, 1500, ["naive", "draft_verify"]
+    room = {"max_batch": 64, "max_waiting": samples, "kv_slots": 64 * 256}
+    engine = load_engine(methods, five, dtype="int8", **room)
+    with torch.inference_mode():
+        engine._target.model.embedding[spoilt] = torch.nan
+    generators, counts = map(random.Random, itertools.count()), list[Counter[Sequence[int]]]()
+    with patch.object(sequence, "generator", lambda _: next(generators)):
+        for method in methods:
+            asked = {"max_tokens": 5, "temperature": 1.0}
+            jobs = [decode(engine, method, [0, 1, 2], **asked) for _ in range(samples)]
+            answers = await asyncio.gather(*jobs)
+            counts.append(Counter(tuple(answer.tokens[:3]) for answer in answers))
+    plain, drafted = counts
+    assert all(spoilt not in tokens[:-1] for tokens in [*plain, *drafted])
+    assert sum(n for tokens, n in drafted.items() if spoilt in tokens) > 100
+    common = [tokens for tokens in plain | drafted if plain[tokens] + drafted[tokens] >= 16]
+    table = [[counted[tokens] for tokens in common] for counted in (plain, drafted)]
+    assert chi2_contingency(table).pvalue > 1e-3

@@ -3,12 +3,21 @@
 import asyncio
 import random
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
-from decoding import LOSSLESS, Answer, assert_greedy, decode, request
+from decoding import LOSSLESS, Answer, assert_greedy, decode, method_of, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rig import Rig
+from test_trees import shapes
 
+from schemas import MethodSpec
 from workers.bundle import Bundle
+from workers.methods import get_method
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.trees.static import format_path
 
 
 def prompts(vocab: int, count: int, seed: int = 0) -> list[list[int]]:
@@ -70,6 +79,10 @@ async def test_drafts_are_accepted_and_counted(load_engine, byte_bundle: Bundle,
             assert stats.output_tokens / stats.target_steps == 1.0
         else:
             assert 0 < stats.accepted_tokens < stats.drafted_tokens
+    counted = stats.by_drafter.values()  # adaptive's
+    assert sum(one.steps for one in counted) == stats.target_steps - 1  # the prefill drafts nothing
+    assert sum(one.drafted_tokens for one in counted) == stats.drafted_tokens
+    assert sum(one.accepted_tokens for one in counted) == stats.accepted_tokens
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
@@ -94,3 +107,98 @@ async def test_bfloat16_decodes(load_engine, six: Bundle) -> None:
     engine = load_engine(LOSSLESS, six, dtype="bfloat16")
     answers = [decode(engine, m, [5, 4, 3], max_tokens=8) for m in LOSSLESS]
     assert {len(answer.tokens) for answer in await asyncio.gather(*answers)} == {8}
+
+
+def method(name: str, tree: str, verifier: str, levels: int, **wishes: Any) -> MethodSpec:
+    settings = {"tree": wishes, "stop": {"gamma": levels}}
+    return method_of(name, "draft_model", tree, verifier, **settings)
+
+
+@settings(max_examples=10, deadline=None)
+@given(shapes(), st.integers(1, 4), st.integers(0, 8), st.integers(1, 5))
+def test_trees_of_any_shape(seven, shape, k, more, levels):
+    """Decode five sequences in one batch; rows move when a sequence ends."""
+    asked = prompts(7, 5, seed=4)
+    paths = " ".join(map(format_path, shape))
+    methods = [
+        method("fixed_shape", "static", "multi_step", levels, paths=paths, sample=True),
+        method("dynamic", "eagle2", "one_hot", levels, k=k, nodes=k + more),
+        method("typically", "static", "typical", levels, paths=paths),
+    ]
+    rig = Rig(seven, [*methods, "draft_verify", "naive"])
+    names = ["fixed_shape", "dynamic", "draft_verify", "typically", "naive"]
+    counts = [30 - 4 * index for index in range(len(names))]
+    running = [
+        rig.submit(name, prompt, max_tokens=count)
+        for name, prompt, count in zip(names, asked, counts, strict=True)
+    ]
+    answers = rig.finish(*running)
+    rig.close()
+    for prompt, answer, count in zip(asked, answers, counts, strict=True):
+        assert_greedy(seven, prompt, answer.tokens, count)
+
+
+ROWS, TOKENS = 5, 72
+ASKED = prompts(7, 5, seed=9)
+DRAFTED = ["draft_verify", "ngram", "specinfer", "medusa", "eagle", "eagle2", "eagle3"]
+SCHEDULE: dict[str, Any] = {"batches": (1, 2, 4), "gammas": (3, 1, 0)}
+
+
+def scheduled(name: str, **schedule: Any) -> MethodSpec:
+    spec = get_method(name)
+    settings = spec.settings | {"stop": schedule}
+    return spec.model_copy(update={"stop": "batch_schedule", "settings": settings})
+
+
+def drafted(sequence: DecodeSequence) -> int:
+    """Return the number of tokens drafted for a sequence."""
+    return sum(sequence.tally.drafted)
+
+
+@pytest.mark.parametrize("name", DRAFTED)
+def test_batches_that_grow_and_shrink(seven: Bundle, name: str) -> None:
+    """Between rounds of drafting, decode plainly for more tokens than a drafter reads at once."""
+    rig = Rig(seven, [scheduled(name, **SCHEDULE), "naive"], max_batch=ROWS)
+
+    def submit(method: str, which: int, tokens: int) -> tuple[DecodeSequence, int, int]:
+        return rig.submit(method, ASKED[which], max_tokens=tokens), which, tokens
+
+    asked = [submit(name, 0, TOKENS)]
+    first = asked[0][0]
+    for _ in range(5):
+        rig.round()
+    alone = drafted(first)
+    # four more, one of another method: everybody decodes plainly
+    asked += [submit(m, i + 1, 26 + i) for i, m in enumerate([name, "naive", name, name])]
+    while any(not sequence.output_tokens for sequence, _, _ in asked):
+        rig.round()
+    crowded = drafted(first)
+    for _ in range(20):
+        rig.round()
+    assert drafted(first) == crowded
+    asked += [submit(name, 1, 20), submit(name, 2, 30)]
+    answers: list[Answer] = rig.finish(*(sequence for sequence, _, _ in asked))
+    rig.close()
+    assert alone > 0 or name == "ngram"
+    assert drafted(first) > crowded
+    for (_, which, tokens), answer in zip(asked, answers, strict=True):
+        assert_greedy(seven, ASKED[which], answer.tokens, tokens)
+    assert max(a.stats.accepted_tokens for a in answers if a.stats is not None) > 0
+
+
+def test_the_batch_says_how_much_is_drafted(seven: Bundle) -> None:
+    """The schedule counts every sequence that decodes in the step."""
+    rig = Rig(seven, [scheduled("draft_verify", **SCHEDULE), "naive"], max_batch=ROWS)
+    first = rig.submit("draft_verify", ASKED[1], max_tokens=120)
+    rig.round()
+    seen = []
+    for others in range(4):
+        before = drafted(first)
+        rig.round()
+        rig.round()
+        seen.append((drafted(first) - before) / 2)
+        other = rig.submit("naive", ASKED[others], max_tokens=60)
+        while not other.output_tokens:
+            rig.round()
+    rig.close()
+    assert seen == [3, 1, 1, 0]

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest_bundle import real_or_byte_tokenizer
+from conftest_bundle import demo_tokenizer
 from decoding import decode
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,7 +85,7 @@ async def test_drafts_are_accepted_within_a_grammar(load_engine, tiny_bundle: Bu
 
 
 def compiler() -> tuple[Any, GrammarCompiler]:
-    tokenizer = real_or_byte_tokenizer()
+    tokenizer = demo_tokenizer()
     size = len(tokenizer)
     backend = tokenizer.backend_tokenizer.to_str()
     return tokenizer, GrammarCompiler(backend, size + 9, {tokenizer.eos_token_id})

@@ -12,9 +12,9 @@ import heads_reference
 import pytest
 import random_heads
 import torch
-from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import hugging_face, method_of
 from rig import Rig
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from schemas import MethodSpec
@@ -33,10 +33,11 @@ TREES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(two_dozen: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("heads") / "bundle"
-    made = make_bundle(folder, tokenizer=byte_tokenizer(), vocab=VOCAB, kv_heads=2)
-    target = hugging_face(made.part("target")).config
+    shutil.copytree(two_dozen.path, folder)
+    target = hugging_face(two_dozen.part("target")).config
+    torch.manual_seed(0)
     random_heads.save_medusa(folder / "medusa-full", target, shared=False)
     random_heads.save_eagle(folder / "eagle-own", target, own=True)
     random_heads.save_eagle3(
@@ -164,70 +165,66 @@ def test_a_sequence_keeps_no_states_but_its_own(make_rig, bundle: Bundle, part: 
         assert all(t.untyped_storage().nbytes() == t.nbytes for t in states)
 
 
+Change = Callable[[Path], object]
+
+
+def config(**values: Any) -> Change:
+    """Other values in a head's config.json."""
+
+    def change(head: Path) -> None:
+        file = head / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+    return change
+
+
+def without(name: str) -> Change:
+    """All tensors of a head but one."""
+
+    def change(head: Path) -> None:
+        tensors = load_file(head / "model.safetensors")
+        del tensors[name]
+        save_file(tensors, head / "model.safetensors")
+
+    return change
+
+
+def listing(*tokens: int) -> Change:
+    """A head that drafts these tokens alone."""
+    listed = json.dumps({"token_ids": tokens})
+    return lambda head: (head / "draft_vocabulary.json").write_text(listed)
+
+
+NESTED = {"eagle_aux_hidden_state_layer_ids": [0, 1]}
+
+
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("part", "change", "said"),
     [
-        ({"token_ids": []}, "token_ids must be a list of token ids"),
-        ({"token_ids": [1, VOCAB]}, f"maps to tokens 1 .. {VOCAB}, the target has {VOCAB}"),
-    ],
-)
-def test_a_list_of_tokens_that_does_not_fit_is_refused(make_rig, bundle, tmp_path, listed, said):
-    other = changed(bundle, tmp_path / "other", "eagle")
-    (other.part("eagle") / "draft_vocabulary.json").write_text(json.dumps(listed))
-    with pytest.raises(BundleError, match=said):
-        make_rig(other, [spec("eagle", "eagle", "chain")])
-
-
-def changed(bundle: Bundle, folder: Path, part: str, **config: Any) -> Bundle:
-    """A copy of the bundle with other values in one part's config.json."""
-    shutil.copytree(bundle.path, folder)
-    file = folder / part / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | config))
-    return load_bundle(folder)
-
-
-@pytest.mark.parametrize(
-    ("part", "config", "said"),
-    [
-        ("eagle", {"hidden_size": 32}, r"eagle/config.json: hidden_size is 32, the target's is 64"),
-        ("medusa", {"vocab_size": 7}, "medusa/config.json: vocab_size is 7, the target's is 24"),
-        ("eagle", {"num_hidden_layers": 2}, "'llama' with 2 layers is not computed here"),
-        ("eagle3", {"fc_norm": True}, "lack fc_norm.0.weight"),
-        ("eagle3", {"parallel_drafting": True}, "parallel_drafting is not computed here"),
+        ("eagle", listing(), "token_ids must be a list of token ids"),
+        ("eagle", listing(1, VOCAB), f"maps to tokens 1 .. {VOCAB}, the target has {VOCAB}"),
+        ("eagle", config(hidden_size=32), r"eagle/config.json: hidden_size is 32, the target's is"),
+        ("medusa", config(vocab_size=7), "medusa/config.json: vocab_size is 7, the target's is 24"),
+        ("eagle", config(num_hidden_layers=2), "'llama' with 2 layers is not computed here"),
+        ("eagle3", config(fc_norm=True), "lack fc_norm.0.weight"),
+        ("eagle3", config(parallel_drafting=True), "parallel_drafting is not computed here"),
         (
-            "eagle3",
-            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1]}},
+            *("eagle3", config(eagle_config=NESTED)),
             r"fc.weight takes 192 values; .*\(0, 1\) of a target with 3 layers have 128",
         ),
         (
-            "eagle3",
-            {"eagle_aux_hidden_state_layer_ids": [0, 1, 3]},
+            *("eagle3", config(eagle_aux_hidden_state_layer_ids=[0, 1, 3])),
             r"layers \(0, 1, 3\) of a target with 3 layers",
         ),
+        ("eagle3", without("d2t"), "LM head has 12 rows for a vocabulary of 24, .* names none"),
+        ("medusa", without("token_map"), "LM head has 12 rows"),
+        ("eagle", without("fc.weight"), "lack fc.weight"),
+        ("medusa", without("blocks.1.layers.0.weight"), "lack blocks.1.layers.0.weight"),
     ],
 )
-def test_heads_that_do_not_fit_are_refused(make_rig, bundle, tmp_path, part, config, said):
-    other = changed(bundle, tmp_path / "other", part, **config)
-    with pytest.raises(BundleError, match=said):
-        make_rig(other, [spec(part, part, "chain")])
-
-
-@pytest.mark.parametrize(
-    ("part", "drop", "said"),
-    [
-        ("eagle3", "d2t", "LM head has 12 rows for a vocabulary of 24, .* names none"),
-        ("medusa", "token_map", "LM head has 12 rows"),
-        ("eagle", "fc.weight", "lack fc.weight"),
-        ("medusa", "blocks.1.layers.0.weight", "lack blocks.1.layers.0.weight"),
-    ],
-)
-def test_missing_tensors_are_named(make_rig, bundle, tmp_path, part, drop, said):
-    from safetensors.torch import load_file, save_file
-
-    other = changed(bundle, tmp_path / "other", part)
-    file = other.part(part) / "model.safetensors"
-    tensors = load_file(file)
-    del tensors[drop]
-    save_file(tensors, file)
+def test_heads_that_do_not_fit_are_refused(make_rig, two_dozen, tmp_path, part, change, said):
+    shutil.copytree(two_dozen.path, tmp_path / "other")
+    other = load_bundle(tmp_path / "other")
+    change(other.part(part))
     with pytest.raises(BundleError, match=said):
         make_rig(other, [spec(part, part, "chain")])

@@ -12,7 +12,6 @@ import heads_reference
 import pytest
 import random_heads
 import torch
-from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import LOSSLESS, assert_greedy, hugging_face
 from engine_chances import answers_p_value
 from rig import Rig
@@ -29,10 +28,9 @@ PARTS = ("medusa", "eagle", "eagle3")
 VOCAB, CHUNK = 24, 16
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("exchanged") / "bundle"
-    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=VOCAB, kv_heads=2)
+@pytest.fixture
+def bundle(two_dozen: Bundle) -> Bundle:
+    return two_dozen
 
 
 def other_heads(bundle: Bundle, folder: Path) -> Path:

@@ -1,11 +1,8 @@
 """The n-gram table against a plain search."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import MethodSpec
-from workers.methods import get_method
 from workers.torch_engine.drafters.ngram import NgramTable
 
 few_tokens = st.lists(st.integers(0, 3), min_size=1, max_size=60)
@@ -31,18 +28,3 @@ def test_finds_what_a_search_finds_after_every_step(tokens, min_n, more, gamma, 
         seen = tokens[:length]
         table.extend(seen)
         assert table.find(seen, gamma, recent=recent) == search(seen, sizes, gamma, recent)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"drafter": {"min_n": 5}}, "1 <= min_n <= max_n"),
-        ({"drafter": {"match": "best"}}, "match is 'recent' or 'earliest'"),
-        ({"drafter": {"length": 5}}, "no setting 'length': its settings are max_n, min_n, match"),
-        ({"stop": {"gamma": 0}}, "gamma must be at least 1"),
-    ],
-)
-def test_bad_settings_are_named(load_engine, byte_bundle, settings, said):
-    spec = MethodSpec.model_validate(get_method("ngram").model_dump() | {"settings": settings})
-    with pytest.raises(ValueError, match=said):
-        load_engine([spec], byte_bundle)

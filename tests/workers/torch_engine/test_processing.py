@@ -15,7 +15,6 @@ from workers.bundle import Bundle
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.processed_logits import process
-from workers.torch_engine.tree import ROOT
 
 VOCAB = 11
 PARAMS = st.fixed_dictionaries(
@@ -43,14 +42,6 @@ def random_tree(proposal: Proposal, rng: random.Random) -> Proposal:
     return proposal
 
 
-def lineage(proposal: Proposal, node: int) -> list[int]:
-    tokens = []
-    while node != ROOT:
-        tokens.append(proposal.tokens[node])
-        node = proposal.parents[node]
-    return tokens[::-1]
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(TOKEN_LISTS, TOKEN_LISTS, PARAMS), min_size=1, max_size=4), st.integers())
 def test_every_node_is_processed_with_its_own_ancestors(members: Any, seed: int) -> None:
@@ -68,7 +59,7 @@ def test_every_node_is_processed_with_its_own_ancestors(members: Any, seed: int)
     for proposal, (prompt, output, _) in zip(proposals, members, strict=True):
         for node in range(-1, len(proposal)):
             at = proposal.row + 1 + node
-            said = output + lineage(proposal, node)
+            said = output + [proposal.tokens[n] for n in proposal.path_to(node)]
             wanted = processed_row(before[at], prompt, said, proposal.sequence.sampling)
             torch.testing.assert_close(after.logits[at], wanted)
 

@@ -1,7 +1,8 @@
-"""The suffix drafter in the engine: what it draws on, and what it learns of."""
+"""Look-ups in the engine, in past answers and in a datastore: they change no answer."""
 
 import itertools
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from decoding import assert_greedy, decode
 
 from schemas import MethodSpec
 from workers.bundle import Bundle
+from workers.drafting.lookup import datastore
+from workers.drafting.lookup.datastore import MANIFEST, write_corpus
 from workers.drafting.lookup.past import TOKEN_BYTES
 from workers.methods import get_method
 from workers.torch_engine.drafters.adaptive import Suffix
@@ -93,10 +96,36 @@ async def test_an_answer_that_failed_is_not_kept(load_engine, byte_bundle, monke
     assert engine.load().past_bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [({"least": 0.0}, "least must be between 0 and 1"), ({"past_bytes": -1}, "must not be neg")],
-)
-def test_settings_that_make_no_sense_are_refused(load_engine, byte_bundle, settings, said):
-    with pytest.raises(ValueError, match=said):
-        load_engine([suffix(**settings)], byte_bundle)
+@pytest.fixture
+async def folder(load_engine, byte_bundle: Bundle, tmp_path: Path) -> Path:
+    """An index of the prompt's answer and of something else."""
+    engine = load_engine(["naive"], byte_bundle)
+    answer = await decode(engine, "naive", PROMPT, max_tokens=TOKENS)
+    texts = [[*PROMPT, *answer.tokens], list(range(256))]
+    write_corpus(tmp_path, texts, byte_bundle.tokenizer_hash)
+    return tmp_path
+
+
+async def test_an_answer_that_quotes_is_the_same_in_fewer_steps(load_engine, byte_bundle, folder):
+    settings = {"folder": folder, "scopes": ["tenant acme"]}
+    engine = load_engine(["suffix", "adaptive"], byte_bundle, datastore=settings)
+    # Each has a scope of its own: past answers are looked up too.
+    for method, scope in (("suffix", "tenant acme"), ("adaptive", f"tenant acme {'0f' * 32}")):
+        without = await mean_accepted(engine, byte_bundle, f"tenant {method}", method)
+        assert await mean_accepted(engine, byte_bundle, scope, method) > without + 1.0
+
+
+async def test_a_spoilt_replacement_ends_no_answer(load_engine, byte_bundle, folder, monkeypatch):
+    engine = load_engine(["suffix"], byte_bundle, datastore={"folder": folder})
+    monkeypatch.setattr(datastore, "CHECK_SECONDS", 0.0)
+    engine._looking_up[0]._controller.look_ups._datastore._due = 0.0
+    (folder / MANIFEST).write_text("no JSON")
+    assert await mean_accepted(engine, byte_bundle, "no JSON") > 1.0
+    (folder / MANIFEST).unlink()
+    assert await mean_accepted(engine, byte_bundle, "gone") > 1.0
+
+
+def test_an_index_of_another_tokenizer_is_refused_at_the_start(load_engine, byte_bundle, tmp_path):
+    write_corpus(tmp_path, [[1, 2, 3]], "0" * 64)
+    with pytest.raises(ValueError, match=r"engine\.datastore\.folder: .* another tokenizer"):
+        load_engine(["suffix"], byte_bundle, datastore={"folder": tmp_path})

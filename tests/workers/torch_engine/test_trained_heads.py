@@ -5,22 +5,15 @@ import shutil
 
 import pytest
 import torch
-from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import hugging_face
 from test_head_drafting import Drafted, record, spec
 
 from training.heads import Eagle, Eagle3, Head, Medusa
 from training.teacher import Teacher
-from workers.bundle import Bundle, load_bundle
+from workers.bundle import load_bundle
 
 VOCAB = 24
 KNOWN = torch.arange(1, VOCAB, 2)
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("trained") / "bundle"
-    return make_bundle(folder, tokenizer=byte_tokenizer(), vocab=VOCAB, kv_heads=2)
 
 
 def trained(kind: str, teacher: Teacher, embedding: torch.Tensor) -> Head:
@@ -42,7 +35,8 @@ def trained(kind: str, teacher: Teacher, embedding: torch.Tensor) -> Head:
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
-def test_saved_and_loaded(make_rig, target, tmp_path, monkeypatch, kind):
+def test_saved_and_loaded(make_rig, two_dozen, tmp_path, monkeypatch, kind):
+    target = two_dozen
     model = hugging_face(target.part("target"))
     embedding = model.get_input_embeddings().weight.detach()
     head = trained(kind, Teacher.load(target.part("target")), embedding)

@@ -19,10 +19,7 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.tree import DROPPED, ROOT
 from workers.torch_engine.tree_growth import expand, kept_slots
-from workers.torch_engine.trees.static import (
-    RankPath,
-    format_path,
-)
+from workers.torch_engine.trees.static import RankPath, format_path
 
 VOCAB = 7
 
@@ -49,7 +46,7 @@ def row_after(path: Sequence[int]) -> Tensor:
 
 def path_to(p: Proposal, node: int) -> list[int]:
     """A node's tokens from the first level down."""
-    return [] if node == ROOT else [*path_to(p, p.parents[node]), p.tokens[node]]
+    return [p.tokens[n] for n in p.path_to(node)]
 
 
 def grow(proposals: Sequence[Proposal], levels: int) -> None:
@@ -106,9 +103,7 @@ def static(shape: list[RankPath], *, sample: bool = False) -> Tree:
 @given(shapes(), shapes(), st.booleans(), st.integers(1, 5))
 def test_static_trees_are_their_paths(one, two, sample, levels):
     """Two shapes share a batch. At temperature 0 a tree that samples takes the best as well."""
-    trees = [
-        build("static", paths=" ".join(map(format_path, s)), sample=sample) for s in (one, two)
-    ]
+    trees = [static(shape, sample=sample) for shape in (one, two)]
     proposals = [proposal(trees[i % 2], i) for i in range(4)]
     grow(proposals, levels)
     for p, wanted in zip(proposals, [one, two] * 2, strict=True):

@@ -17,6 +17,16 @@ from workers.loader import load_engine
 PROMPTS = Path(__file__).parents[3] / "ops" / "data" / "prompts.jsonl"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _installed(request: pytest.FixtureRequest) -> None:
+    """Skip a module of vLLM's where it is not installed.
+
+    No module imports vLLM while tests are collected, which every process would pay for.
+    """
+    if request.node.get_closest_marker("vllm"):
+        pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
+
+
 @pytest.fixture(scope="session")
 def bundle() -> Bundle:
     return load_bundle(DEMO)
@@ -41,7 +51,6 @@ def prompts(all_prompts: dict[str, list[list[int]]]) -> list[list[int]]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(request: pytest.FixtureRequest, bundle: Bundle) -> AsyncIterator[Engine]:
     """A vLLM engine that hosts the module's METHODS under its CONFIG."""
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
     loaded = load_engine(request.module.METHODS, bundle, request.module.CONFIG)
     yield loaded
     loaded.close()

@@ -7,8 +7,6 @@ import sys
 import pytest
 
 pytestmark = pytest.mark.vllm
-torch = pytest.importorskip("torch")
-pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 WORKER = """
 import json

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from workers.drafting.failures import IN_A_ROW
+from workers.vllm_engine.drafting.adaptive import Choice
+from workers.vllm_engine.drafting.portfolio import Drafting, Learned, Options, Portfolio
+
 pytestmark = pytest.mark.vllm
-pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 METHODS = ("vllm_eagle3", "vllm_adaptive", "vllm_adaptive", None)
 
@@ -18,7 +21,6 @@ def drafters(monkeypatch):
     were asked for."""
     from workers.vllm_engine.drafting import hosting
     from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
-    from workers.vllm_engine.drafting.portfolio import Drafting, Learned, Options, Portfolio
 
     asked: dict[str, Any] = {}
 
@@ -42,10 +44,7 @@ def drafters(monkeypatch):
     monkeypatch.setattr(hosting, "get_tp_group", lambda: group)
     learned = [Learned(f"vllm_{name}", name, 4) for name in ("medusa", "eagle3")]
     portfolio = Portfolio(
-        methods={
-            "vllm_eagle3": Drafting("eagle3", 4),
-            "vllm_adaptive": Drafting("adaptive", 4),
-        },
+        methods={"vllm_eagle3": Drafting("eagle3", 4), "vllm_adaptive": Drafting("adaptive", 4)},
         drafters={"medusa": {}, "eagle3": {}},
         host="eagle3",
         adaptive=Options(tuple(learned)),
@@ -66,8 +65,6 @@ def drafters(monkeypatch):
 
 @pytest.mark.parametrize("chosen", ["medusa", "eagle3", None])
 def test_a_row_gets_the_drafts_of_whom_was_chosen_for_it(drafters, chosen, monkeypatch):
-    from workers.vllm_engine.drafting.adaptive import Choice
-
     hosted, asked = drafters
     drafted = {2: 3} if chosen else {}
     choice = Choice({1: [5], 2: [5, 5]}, chosen, drafted)
@@ -96,9 +93,6 @@ def chooses(hosted: Any, choice: Any, monkeypatch: Any) -> None:
 @pytest.mark.parametrize("wrong", [broken, lambda *_: {9: [1]}, lambda *_: {2: [-1]}])
 def test_a_drafter_that_fails_costs_its_rows_their_drafts(drafters, monkeypatch, wrong):
     """What is looked up for them is verified instead, and other drafters' rows have theirs."""
-    from workers.drafting.failures import IN_A_ROW
-    from workers.vllm_engine.drafting.adaptive import Choice
-
     hosted, _ = drafters
     chooses(hosted, Choice({1: [5], 2: [5, 5]}, "medusa", {2: 3}), monkeypatch)
     told = []
@@ -112,8 +106,6 @@ def test_a_drafter_that_fails_costs_its_rows_their_drafts(drafters, monkeypatch,
 
 @pytest.mark.parametrize("call", ["take", "propose", "keep_up"])
 def test_a_drafter_with_kv_leaves_requests_alone_that_it_failed_at(drafters, monkeypatch, call):
-    from workers.vllm_engine.drafting.adaptive import Choice
-
     hosted, _ = drafters
     chooses(hosted, Choice({1: [5], 2: [5, 5]}, "medusa", {2: 3}), monkeypatch)
     eagle = hosted._drafters["eagle3"]

@@ -7,7 +7,6 @@ import pytest
 from workers.vllm_engine.versions import check_arguments
 
 pytestmark = pytest.mark.vllm
-pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 
 def runner(*, without: str = ""):

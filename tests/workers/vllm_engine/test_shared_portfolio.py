@@ -12,12 +12,7 @@ from workers.drafting.lookup.datastore import write_corpus
 from workers.methods import get_method
 from workers.vllm_engine import shared
 from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
-from workers.vllm_engine.drafting.rows import (
-    kept_tokens,
-    last_accepted,
-    masked,
-    rejected_tokens,
-)
+from workers.vllm_engine.drafting.rows import kept_tokens, last_accepted, masked, rejected_tokens
 
 
 def specs(*names: str) -> list[MethodSpec]:
@@ -55,10 +50,7 @@ def test_vllm_reserves_the_longest_draft_and_every_method_keeps_its_own(bundle):
     names = ("vllm_naive", "vllm_eagle3", "vllm_ngram")
     assert shared.speculative_config(specs(*names), bundle)["num_speculative_tokens"] == 8
     methods = portfolio(bundle, *names).methods
-    assert {name: m.tokens for name, m in methods.items()} == {
-        "vllm_eagle3": 4,
-        "vllm_ngram": 8,
-    }
+    assert {name: m.tokens for name, m in methods.items()} == {"vllm_eagle3": 4, "vllm_ngram": 8}
 
 
 def test_drafters_without_kv_are_hosted_by_a_class_of_ours(bundle):

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.vllm
-torch = pytest.importorskip("torch")
-pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 BLOCK, ROOM, LONGEST = 4, 12, 64
 

@@ -45,7 +45,6 @@ def folder(bundle: Bundle, methods: tuple[str, ...], tmp_path_factory: Any) -> P
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(bundle: Bundle, folder: Path, methods: tuple[str, ...]) -> AsyncIterator[Engine]:
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
     config = vllm_cpu(
         max_batch=8, max_context=384, kv_slots=4096, lora_adapters={ADAPTER: folder / ADAPTER}
     )

@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass
 
-import pytest
-
 from schemas import DecodeRequest, SamplingParams
-
-pytestmark = pytest.mark.vllm
+from workers.engine_load import EngineLoad
 
 
 @dataclass
@@ -27,8 +24,6 @@ def answer(identity, output_tokens=0):
 
 
 def test_a_prompt_that_is_being_read_has_a_place_and_does_not_wait():
-    from workers.engine_load import EngineLoad
-
     load = EngineLoad()
     reading, begun = answer("reading"), answer("begun", output_tokens=5)
     for one in (reading, begun):
@@ -49,8 +44,6 @@ def test_a_prompt_that_is_being_read_has_a_place_and_does_not_wait():
 
 
 def test_who_decodes_is_counted_as_answers_begin_and_end():
-    from workers.engine_load import EngineLoad
-
     load = EngineLoad()
     answers = [answer("a", 1), answer("b", 1), answer("c"), answer("d")]
     for one in answers:
@@ -67,8 +60,6 @@ def test_who_decodes_is_counted_as_answers_begin_and_end():
 
 
 def test_answers_without_a_step_are_a_stall():
-    from workers.engine_load import EngineLoad
-
     load = EngineLoad()
     assert not load.stalled(-1.0), "nothing is asked of it"
     load.begin(answer("first"))

@@ -95,8 +95,7 @@ def test_a_cache_salt_that_vllm_refuses_is_left_as_it_is(salt):
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "path",
-    ["/v1/completions", "/prefix/v1/messages", "/v1/chat/completions/batch", "/v1/responses%0A"],
+    "path", ["/v1/completions", "/prefix/v1/messages", "/v1/chat/completions", "/v1/responses%0A"]
 )
 async def test_a_body_in_pieces_and_utf_16_gets_a_method(path):
     async def pieces():

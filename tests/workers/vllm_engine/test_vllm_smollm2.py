@@ -43,7 +43,6 @@ def methods(smollm2: Bundle) -> list[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(smollm2: Bundle, methods: list[str]) -> AsyncIterator[Engine]:
-    pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
     config = vllm_cpu(max_context=384, kv_slots=8192)
     loaded = load_engine(methods, smollm2, config)
     yield loaded

@@ -75,11 +75,7 @@ async def test_heads_read_their_states(load_engine, tmp_path: Path, name: str) -
     """With our KV pool and without it."""
     bundle = save(tmp_path, random_model(name), random_model(name))
     config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=48,
-        intermediate_size=80,
-        num_attention_heads=3,
-        head_dim=16,
+        vocab_size=VOCAB, hidden_size=48, intermediate_size=80, num_attention_heads=3, head_dim=16
     )
     random_heads.save_medusa(tmp_path / "medusa", config)
     random_heads.save_eagle(tmp_path / "eagle", config)

@@ -128,11 +128,7 @@ def test_rows_keep_what_they_hold(script: list[tuple[str, int, int]], anchored: 
 def test_commits_keep_the_chosen_slots_in_order(steps, which):
     """Trees are written behind what is committed; of each only some nodes stay."""
     pool = KvPool(
-        KvShape(2, 2, 3),
-        rows=2,
-        capacity=40,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
+        KvShape(2, 2, 3), rows=2, capacity=40, dtype=torch.float32, device=torch.device("cpu")
     )
     lease = [pool.acquire(), pool.acquire()][which]
     held = list[float]()

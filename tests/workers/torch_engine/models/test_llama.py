@@ -28,26 +28,6 @@ def run(model: Llama, spans: list[Span], pool: KvPool, captures: tuple[int, ...]
         return model.forward(model.lay_out(spans, pool), pool, captures)
 
 
-def test_different_lengths_share_a_forward(model: Llama) -> None:
-    """Rows with a gap between them, spans of several lengths, some of them prompts."""
-    rng = random.Random(0)
-    pool = model.make_pool(5, 64)
-    leases = [pool.acquire() for _ in range(5)]
-    texts = [[rng.randrange(256) for _ in range(n)] for n in (20, 3, 9, 1, 30)]
-    known = [12, 0, 8, 0, 29]
-    for lease, text, length in zip(leases, texts, known, strict=True):
-        if length:
-            run(model, [Span(lease, text[:length])], pool)
-            lease.length = length
-    picked = [0, 2, 4]
-    spans = [Span(leases[i], texts[i][known[i] :]) for i in picked]
-    logits, _ = run(model, spans, pool)
-    alone = model.make_pool(1, 64)
-    lease = alone.acquire()
-    pieces = [run(model, [Span(lease, texts[i])], alone)[0][known[i] :] for i in picked]
-    torch.testing.assert_close(logits, torch.cat(pieces), atol=2e-5, rtol=1e-4)
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_attention_in_parts_is_attention(byte_bundle: Bundle, data: st.DataObject) -> None:

@@ -35,13 +35,6 @@ def test_a_system_prompt_is_computed_once(make_rig, byte_bundle: Bundle, chunk: 
     assert min(cached[1:]) >= len(SYSTEM)
 
 
-def test_the_same_prompt_again_reads_its_last_token(make_rig, byte_bundle: Bundle) -> None:
-    rig: Rig = make_rig(byte_bundle, ["naive"])
-    for cached in (0, len(SYSTEM) - 1):
-        (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=9))
-        assert check(byte_bundle, SYSTEM, answer) == cached
-
-
 def test_another_scopes_prompt_is_read_anew(make_rig, byte_bundle: Bundle) -> None:
     """Neither a running row nor a kept one of another scope is copied, and none is thrown away for
     holding the same text."""
@@ -59,14 +52,6 @@ def test_short_beginnings_are_not_worth_a_copy(make_rig, byte_bundle: Bundle) ->
         prompt = [*SYSTEM[: MIN_SHARED - 1], *words(30, seed)]
         (answer,) = rig.finish(rig.submit("naive", prompt, max_tokens=3))
         assert check(byte_bundle, prompt, answer) == 0
-
-
-def test_it_can_be_switched_off(make_rig, byte_bundle: Bundle) -> None:
-    rig: Rig = make_rig(byte_bundle, ["naive"], prefix_cache=False)
-    for _ in range(2):
-        (answer,) = rig.finish(rig.submit("naive", SYSTEM, max_tokens=3))
-        assert check(byte_bundle, SYSTEM, answer) == 0
-    assert rig.pool.free_rows == rig.pool.rows
 
 
 def test_requests_come_first_and_the_oldest_prefix_goes(make_rig, byte_bundle: Bundle) -> None:

@@ -1,8 +1,12 @@
+"""What a target's files say: its sizes, and which tokens end an answer."""
+
 import json
 
 import pytest
+from conftest_bundle import byte_tokenizer, make_bundle
 
 from workers.bundle import BundleError
+from workers.end_tokens import TURN_END, end_tokens
 from workers.target_sizes import TargetSizes, target_sizes
 
 
@@ -11,10 +15,7 @@ from workers.target_sizes import TargetSizes, target_sizes
     [
         ({"vocab_size": 300, "max_position_embeddings": 64}, TargetSizes(300, 64)),
         ({"model_type": "gpt2", "vocab_size": 300, "n_positions": 64}, TargetSizes(300, 64)),
-        (
-            {"text_config": {"vocab_size": 300, "max_position_embeddings": 64}},
-            TargetSizes(300, 64),
-        ),
+        ({"text_config": {"vocab_size": 300, "max_position_embeddings": 64}}, TargetSizes(300, 64)),
         ({"model_type": "mamba", "vocab_size": 300}, TargetSizes(300, None)),
     ],
 )
@@ -37,3 +38,26 @@ def test_sizes_that_are_no_numbers_are_refused(tmp_path, change, said):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(BundleError, match=said):
         target_sizes(tmp_path)
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    return make_bundle(tmp_path, tokenizer=byte_tokenizer())
+
+
+@pytest.mark.parametrize("named", ["as text", "as a dict", "not at all", "as nothing"])
+def test_the_tokenizers_end_token_is_transformers_own(bundle, named):
+    file = bundle.part("tokenizer") / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    end = config.pop("eos_token")
+    written = {
+        "as text": {"eos_token": end},
+        "as a dict": {"eos_token": {"__type": "AddedToken", "content": end}},
+        "not at all": {},
+        "as nothing": {"eos_token": None},
+    }
+    file.write_text(json.dumps(config | written[named]))
+    (bundle.part("target") / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
+    tokenizer = bundle.tokenizer()
+    known = {5, 6, tokenizer.eos_token_id, tokenizer.get_vocab().get(TURN_END)}
+    assert end_tokens(bundle) == known - {None}

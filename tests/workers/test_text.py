@@ -1,4 +1,4 @@
-"""Text of tokens in any pieces is the text of all tokens at once, for every kind of decoder."""
+"""Text of tokens in any pieces, stop strings across their borders, and loops."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from schemas import SamplingParams
-from workers.text import BROKEN, AnswerText, Detokenizer
+from workers.text import BROKEN, AnswerText, Detokenizer, StopStrings, is_looping
 
 BYTE_LEVEL = byte_tokenizer().backend_tokenizer
 FALLBACK = fallback_tokenizer().backend_tokenizer
@@ -152,3 +152,70 @@ class CountingBackend:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
+
+
+def cut(text: str, stops: list[str]) -> tuple[str, bool]:
+    """The whole text up to the stop string that is complete first, and whether there is one."""
+    for end in range(len(text) + 1):
+        complete = [stop for stop in stops if text[:end].endswith(stop)]
+        if complete:
+            return text[: end - max(map(len, complete))], True
+    return text, False
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text("abc", max_size=5), max_size=12),
+    st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=4),
+)
+def test_stop_strings_cut_wherever_the_chunks_break(pieces: list[str], stops: list[str]) -> None:
+    watcher, said = StopStrings(stops), ""
+    for piece in pieces:
+        said += watcher.push(piece)
+        if watcher.hit:
+            break
+    wanted, hit = cut("".join(pieces), stops)
+    assert watcher.hit == hit
+    assert said + watcher.flush() == wanted
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.text("abc", max_size=5), max_size=12),
+    st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=4),
+    st.integers(0, 12),
+)
+def test_a_stop_string_counts_where_it_ends_after_the_least_tokens(pieces, stops, least):
+    """vLLM's rule. The stop string itself may be kept in the text."""
+    watcher, said = StopStrings(stops, include=True), ""
+    for index, piece in enumerate(pieces):
+        said += watcher.push(piece, may_end=index >= least)
+        if watcher.hit:
+            break
+    text, free = "".join(pieces), len("".join(pieces[:least]))
+    ends = (end for end in range(free + 1, len(text) + 1) if text[:end].endswith(tuple(stops)))
+    end = next(ends, None)
+    assert watcher.hit == (end is not None)
+    assert said + watcher.flush() == text[:end]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "looping"),
+    [
+        ([1] * 31, False),
+        ([1] * 32, True),
+        ([1] * 31 + [2], False),
+        (list(range(10)) * 4, True),
+        (list(range(11)) * 4, False),
+        (list(range(100)), False),
+        ([9] * 40 + list(range(32)), False),
+    ],
+)
+def test_loops(tokens: list[int], looping: bool) -> None:
+    assert is_looping(tokens) is looping
+
+
+@given(st.lists(st.integers(0, 1), min_size=1, max_size=10), st.integers(0, 31))
+def test_whatever_repeats_three_times_to_the_end_loops(piece: list[int], offset: int) -> None:
+    tokens = (piece * 64)[offset : offset + 32]
+    assert is_looping([5, 5, *tokens])
