@@ -72,7 +72,7 @@ class ActorLine(Generic[Remote]):
 
 
 async def forever(once: Callable[[], Awaitable[object]], pause: Callable[[float], float]) -> None:
-    """Call `once` for ever, whatever it raises. The first error in a row is logged.
+    """Call `once` forever, whatever it raises. The first error in a row is logged.
 
     pause: takes the seconds that a call took, returns those until the next one.
     """

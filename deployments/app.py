@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 INGRESS = "ingress"
 SHARED = "shared"
 DRAIN_SECONDS = 120.0
-"""Time that an ingress has to finish its answers when it is replaced."""
+"""Time that an ingress has to finish its responses when it is replaced."""
 HEALTH_SECONDS = 2.0
 HEALTH_TIMEOUT_SECONDS = 10.0
 HEALTH_REQUESTS = 64

@@ -56,7 +56,7 @@ def read_template(file: Path) -> str:
 
 
 def copying(config: AppConfig) -> frozenset[str]:
-    """Return the methods that copy from the answer that a request predicts."""
+    """Return the methods that copy from the response that a request predicts."""
     if config.engine.openai is not None:  # its servers take no predictions
         return frozenset()
     specs = [spec for portfolio in portfolios(config) for spec in portfolio]

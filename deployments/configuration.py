@@ -105,7 +105,7 @@ def changed(config: AppConfig, changes: Mapping[str, Any] | None) -> AppConfig:
 
 
 def live_fields(config: AppConfig) -> dict[str, dict[str, Any]]:
-    """Return LIVE_FIELDS with the values in force."""
+    """Return LIVE_FIELDS with the active values."""
     body = config.model_dump(mode="json")
     return {section: {f: body[section][f] for f in names} for section, names in LIVE_FIELDS.items()}
 

@@ -1,11 +1,11 @@
-"""What is declared of a running application: its `args`, and replacements that find no room.
+"""Watch a running application: its declared `args`, and replacements that cannot be scheduled.
 
 Every deployment of methods has the application's resolved `args` as its `user_config`, and Ray
-Serve's controller tells them. The ingress's own `user_config` is the operator's.
+Serve's controller reports them. The ingress's own `user_config` is the operator's.
 
 Ray Serve starts replacements before it stops the replicas that they replace. Where no GPU is free
-all of them would wait for ever. Once one replica has ended, its GPU passes from method to method:
-each replacement that starts frees that of its predecessor.
+all of them would wait forever. If one replica is stopped, its GPU goes to a waiting replacement,
+and the GPU of that one's predecessor to the next.
 """
 
 import time
@@ -18,12 +18,12 @@ from ray.serve.schema import DeploymentStatusOverview, ServeInstanceDetails
 
 LOOK_SECONDS = 2.0
 WAITING_SECONDS = 60.0
-"""Time in which replacements wait and nothing else moves. An autoscaler may add a node."""
-_NO_ROOM = "to be scheduled"
+"""How long replacements may wait without any progress. An autoscaler may add a node."""
+_UNSCHEDULED = "to be scheduled"
 """What Ray Serve says of a deployment whose replicas have waited for resources for 30 s."""
 
 
-class Room:
+class Capacity:
     """Watch the deployments of an application for replacements that cannot start."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class Room:
     def wanted(self, deployments: Mapping[str, DeploymentStatusOverview]) -> str | None:
         """Return the deployment one of whose replicas should end now, None if none should."""
         updated = {n: d for n, d in deployments.items() if d.status is DeploymentStatus.UPDATING}
-        waiting = frozenset(name for name, one in updated.items() if _NO_ROOM in one.message)
+        waiting = frozenset(name for name, one in updated.items() if _UNSCHEDULED in one.message)
         moves = waiting != self._waiting or updated.keys() != waiting
         stops = any(ReplicaState.STOPPING in one.replica_states for one in deployments.values())
         now = self._clock()
@@ -49,7 +49,7 @@ class Room:
 
 
 class Declared(NamedTuple):
-    """The `args` in force, and the deployment one of whose replicas should end now."""
+    """The active `args`, and the deployment one of whose replicas should end now."""
 
     args: Mapping[str, Any]
     crowded: str | None
@@ -61,12 +61,12 @@ class Declaration:
     def __init__(self, application: str, ingress: str, replica: str) -> None:
         """ingress: the name of the deployment. replica: the id of this replica of it."""
         self._application, self._ingress, self._replica = application, ingress, replica
-        self._room = Room()
+        self._capacity = Capacity()
 
     def look(self) -> Declared | None:
         """Return what is declared; None without a Serve configuration. Blocks on Ray Serve.
 
-        Only the first of the ingresses tells of replacements without room.
+        Only the first ingress reports replacements that cannot be scheduled.
         """
         client = _get_global_client()
         assert client is not None  # a replica has a controller
@@ -82,6 +82,6 @@ class Declaration:
         replicas = application.deployments[self._ingress].replicas
         running = [one.replica_id for one in replicas if one.state is ReplicaState.RUNNING]
         status = details._get_status().applications[self._application]
-        crowded = self._room.wanted(status.deployments)
+        crowded = self._capacity.wanted(status.deployments)
         first = min(running, default=None) == self._replica
         return Declared(declared[0], crowded if first else None)

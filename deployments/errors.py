@@ -48,8 +48,8 @@ class ApiError(Exception):
 
     @property
     def worked_on(self) -> bool:
-        """Return whether an engine worked on the request and it has no answer because of its own
-        wishes.
+        """Return whether an engine worked on the request and it has no response because of its own
+        objectives.
 
         Its deadline passed, or its grammar could not be continued.
         """
@@ -115,16 +115,16 @@ def given_up(failures: int) -> ApiError:
 
 
 def request_fault(message: str) -> ApiError:
-    """Return the error for an answer that stopped because of the request itself."""
+    """Return the error for a response that stopped because of the request itself."""
     return ApiError(400, message, code=REQUEST_FAULT)
 
 
 def broken_off(method: str) -> ApiError:
-    """Return the error for an answer that was sent in part and cannot be finished."""
+    """Return the error for a response that was sent in part and cannot be finished."""
     return ApiError(500, f"{method} failed in the middle of the answer", code="answer_broken_off")
 
 
 def missed(started: bool) -> ApiError:
-    """Return the error for a missed deadline; `started`: part of the answer was sent."""
+    """Return the error for a missed deadline; `started`: part of the response was sent."""
     where = "in the middle of the answer" if started else "before the answer began"
     return ApiError(504, f"the deadline passed {where}", code="deadline_exceeded")

@@ -107,7 +107,7 @@ class Ingress:
         self._http = HttpApi(reader, answerer, embeddings, self._link, metrics, config)
         self._guarded = partial(guarded, config=config.http.guard, metrics=metrics)
         # A large body makes many objects. A collection would visit everything loaded here too and
-        # stop all answers for most of a second.
+        # stop all responses for most of a second.
         gc.freeze()
 
     async def reconfigure(self, user_config: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 
-ROOMS = ("deployments", "router", "workers", "specadapt")
+PACKAGES = ("deployments", "router", "workers", "specadapt")
 """The loggers that all of ours descend from."""
 SERVE = "ray.serve"
 
@@ -20,8 +20,8 @@ def log_with_serve() -> None:
     In a replica these are the replica's file among Serve's logs and standard error; in another
     actor standard error alone.
     """
-    for room in ROOMS:
-        logger = logging.getLogger(room)
+    for package in PACKAGES:
+        logger = logging.getLogger(package)
         logger.setLevel(logging.INFO)
         if not any(isinstance(handler, _ToServe) for handler in logger.handlers):
             logger.addHandler(_ToServe())

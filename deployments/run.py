@@ -35,13 +35,13 @@ _ORDERLY_STOP_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _OF_RAY = {
     # A proxy that takes longer than this to start is killed and started again: on a busy machine
-    # five seconds, Ray's default, are too few for ever.
+    # five seconds, Ray's default, are too few forever.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     # One that has died is replaced after three failed checks: by Ray's default, 10 s apart,
     # no client can connect for up to half a minute.
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": IMPORT_PATH,
-    # A replica whose engine has failed has no answers to finish.
+    # A replica whose engine has failed has no responses to finish.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     **transport.PROXY,
 }

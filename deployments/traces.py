@@ -39,7 +39,7 @@ def decided(decision: Decision, seconds: float) -> None:
 
 
 def decoded(stats: DecodeStats) -> None:
-    """Write spans for an answer that has just ended: queue, prefill, decode."""
+    """Write spans for a response that has just ended: queue, prefill, decode."""
     if not _traced():
         return
     began = time.time() - stats.total_seconds

@@ -12,7 +12,7 @@ from schemas import DriftReport, Observation, RoutingTable
 
 
 class Adaptation:
-    """The learner of the fit in force, its recent prompts, and the steps to the next fit.
+    """The learner of the active fit, its recent prompts, and the steps to the next fit.
 
     Not thread-safe; the function that `refitting` returns may run in another thread.
     """
@@ -27,7 +27,7 @@ class Adaptation:
 
     @property
     def table(self) -> RoutingTable:
-        """The present version of the fit in force."""
+        """The present version of the active fit."""
         return self._learner.table
 
     def observe(self, observations: Iterable[Observation]) -> bool:

@@ -12,13 +12,13 @@ from schemas import Reason, RouterConfig, RoutingTable
 class Constraints:
     """Limits of the choice for one request.
 
-    healthy: methods with a live replica. startable: methods without one that get one when
-    asked, and in how many seconds. pinned: the only method allowed. excluded: methods that cannot
-    serve a parameter of the request. resting: methods whose circuit is open. deadline_seconds: from
-    now; the choice is limited to methods predicted to meet it. conversation_method: which method
+    healthy: methods with a live replica. startable: methods without one that get one when asked,
+    and in how many seconds. pinned: the only method allowed. excluded: methods that cannot serve a
+    parameter of the request. resting: methods whose circuit is open. deadline_seconds: from now;
+    the choice is limited to methods predicted to meet it. conversation_method: which method
     answered the last turn. explore: whether the request may be used to learn. copying: methods that
-    copy from the answer that the request predicts, none if it predicts nothing. With a deadline or
-    an slo, or while the conversation keeps its method, nothing is tried out.
+    copy from the response that the request predicts, none if it predicts nothing. With a deadline
+    or an slo, or while the conversation keeps its method, nothing is tried out.
     """
 
     healthy: frozenset[str]

@@ -1,4 +1,4 @@
-"""The clusters in force: those of the table on disk, or what refits have made of them."""
+"""The active clusters: those of the table on disk, or what refits have made of them."""
 
 import base64
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """The clusters in force as a change of the table on disk, which holds everything else.
+    """The active clusters as a change of the table on disk, which holds everything else.
 
     share [k', k]: the part of each disk cluster's evidence that each cluster has. ground [k', 3]:
     prompts unlike any in the fit, their output tokens and their prompt tokens, summed. history: one

@@ -1,4 +1,4 @@
-"""Sums over answers in which old answers decay."""
+"""Sums over answers in which old responses decay."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,17 +11,17 @@ HALF_LIFE = 50.0
 """Answers of a cluster after which earlier ones have half their weight."""
 
 UNTRIED_HALF_LIVES = 4.0
-"""Sums of a method also halve after this many half-lives of answers of any method, so that a method
-without traffic drifts back to its profiled speed. It is above 1 because a method is seen in every
-cluster. A slowness that has passed is found to have passed in this way. A method whose profile is
-wrong comes back for one answer in 600: less than the exploration budget spends."""
+"""Sums of a method also halve after this many half-lives of responses of any method, so that a
+method without traffic drifts back to its profiled speed. It is above 1 because a method is seen in
+every cluster. A slowness that has passed is found to have passed in this way. A method whose
+profile is wrong comes back for one response in 600: less than the exploration budget spends."""
 
 
 class DecayingSums:
-    """Sums [m, c] of c named values over the answers of m methods, in which old answers decay.
+    """Sums [m, c] of c named values over the responses of m methods, in which old responses decay.
 
-    An answer's weight halves after `own_half_life` more answers of the same method, and after
-    UNTRIED_HALF_LIVES x HALF_LIFE more answers of any method.
+    A response's weight halves after `own_half_life` more responses of the same method, and after
+    UNTRIED_HALF_LIVES x HALF_LIFE more responses of any method.
     """
 
     def __init__(self, methods: int, names: Sequence[str], own_half_life: float) -> None:
@@ -36,13 +36,13 @@ class DecayingSums:
         return self._sums.T.copy()
 
     def add(self, method: int, values: Sequence[float], share: float = 1.0) -> None:
-        """Count an answer of one method (by index) as `share` of an answer."""
+        """Count a response of one method (by index) as `share` of a response."""
         self._sums *= 0.5 ** (share / self._any)
         self._sums[method] *= 0.5 ** (share / self._own)
         self._sums[method] += share * np.asarray(values)
 
     def add_each(self, values: Floats, shares: Floats) -> None:
-        """Count one answer with values [m, c] as a share [m] of an answer of each method."""
+        """Count one response with values [m, c] as a share [m] of a response of each method."""
         self._sums *= 0.5 ** (shares.sum() / self._any) * 0.5 ** (shares / self._own)[:, None]
         self._sums += shares[:, None] * values
 

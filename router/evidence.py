@@ -1,7 +1,7 @@
 """What the evidence in a routing table says about acceptance, and how uncertain that is.
 
-Evidence is counted in answers, because answers of one cluster differ far more than the steps of one
-answer. A cell (cluster, method, temperature band) borrows evidence: live answers from profiled
+Evidence is counted in responses, because answers of one cluster differ far more than the steps of
+one answer. A cell (cluster, method, temperature band) borrows evidence: live answers from profiled
 ones, a band from the cell's other bands, a cluster from all clusters.
 """
 
@@ -25,18 +25,18 @@ PRIOR_STEPS = 50.0
 with three answers decides nothing."""
 
 ANSWER_TOKENS = 32.0
-"""Tokens of evidence that count as one answer."""
+"""Tokens of evidence that count as one response."""
 
 MOST_ANSWERS = 4.0
-"""Most answers that a long answer counts as, for acceptance under the objective `seconds` and for
-the length of answers: a single answer must not look certain."""
+"""Most answers that a long response counts as, for acceptance under the objective `seconds` and for
+the length of responses: a single answer must not look certain."""
 
 OFFLINE_ANSWERS = 16.0
 """Most answers that offline evidence counts as next to live ones. Live traffic may differ from any
 profile by a tenth (ANSWER_SPREAD / sqrt(16))."""
 
 ANSWER_SPREAD = 0.4
-"""Standard deviation of an answer's log acceptance around its cluster's mean: 0.17 to 0.43 for the
+"""Standard deviation of a response's log acceptance around its cluster's mean: 0.17 to 0.43 for the
 speculative methods, measured on the demo family."""
 
 CLUSTER_ANSWERS = 4.0
@@ -52,7 +52,8 @@ BAND_ANSWERS = 8.0
 lend half as much to one that has this many."""
 
 BAND_PRIOR = 16.0
-"""Weight, in answers, of the assumption that temperature does not change a method's acceptance."""
+"""Weight, in responses, of the assumption that temperature does not change a method's
+acceptance."""
 
 PLAIN_ANSWERS = 16.0
 """Answers without an accepted token after which a method counts as plain decoding."""
@@ -62,11 +63,11 @@ UNKNOWN_SPREAD = 0.7
 one to four tokens a step."""
 
 STEP_SPREAD = 0.15
-"""Standard deviation of an answer's log step time around its method's: 0.16 to 0.18 on the demo
+"""Standard deviation of a response's log step time around its method's: 0.16 to 0.18 on the demo
 family, partly because contexts differ in length."""
 
 STEP_PRIOR = 0.5
-"""Weight, in answers, of the assumption that a method's steps are as fast as profiled, given the
+"""Weight, in responses, of the assumption that a method's steps are as fast as profiled, given the
 other methods on this machine: within a fifth (STEP_SPREAD / sqrt(0.5))."""
 
 LEAST_ERROR = 0.05
@@ -75,7 +76,7 @@ counted."""
 
 
 def once(compute: Callable[[RoutingTable], Found]) -> Callable[[RoutingTable], Found]:
-    """Cache a function's result for the table in force, which every prompt asks for."""
+    """Cache a function's result for the active table, which every prompt asks for."""
     last: tuple[RoutingTable, Found] | None = None
 
     def remembered(table: RoutingTable) -> Found:
@@ -97,16 +98,16 @@ def acceptance_evidence(
     usual_tokens: float,
     deviation: float = 0.0,
 ) -> tuple[float, float]:
-    """Return the tokens and steps that one answer adds to its cell, without the prefill's.
+    """Return the tokens and steps that one response adds to its cell, without the prefill's.
 
     usual_tokens: mean output tokens of the cluster. deviation: predicted distance of the prompt's
-    log acceptance from its cell's (`router.prompt`); the answer counts with the steps that it would
-    have taken at deviation 0.
+    log acceptance from its cell's (`router.prompt`); the response counts with the steps that it
+    would have taken at deviation 0.
 
-    Under the objective `speedup` a long answer counts as one of ANSWER_TOKENS. Otherwise a few
+    Under the objective `speedup` a long response counts as one of ANSWER_TOKENS. Otherwise a few
     answers that loop up to their limit, where copying works best, would outvote the rest of their
     cluster. Under `seconds` answers count by their tokens: one of `usual_tokens` as one of
-    ANSWER_TOKENS, and no answer as more than MOST_ANSWERS.
+    ANSWER_TOKENS, and no response as more than MOST_ANSWERS.
     """
     tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
     whole = max(tokens, ANSWER_TOKENS)
@@ -117,7 +118,7 @@ def acceptance_evidence(
 
 
 def learns_acceptance(looping: bool, lossless: bool) -> bool:
-    """Return whether an answer counts for acceptance.
+    """Return whether a response counts for acceptance.
 
     A lossy method's loops are its own and would flatter it. A lossless method's loops are the
     target's, and it really finishes them sooner.
@@ -194,7 +195,8 @@ def deviation(
 
 @once
 def answers(table: RoutingTable) -> Floats:
-    """Return the answers [k, m, t] behind every cell, including those borrowed from other bands."""
+    """Return the responses [k, m, t] behind every cell, including those borrowed from other
+    bands."""
     return np.asarray((counted(table)[0] + _from_other_bands(table)[0]) / ANSWER_TOKENS)
 
 

@@ -1,4 +1,4 @@
-"""Each cluster's favourite: the method that is predicted to be the fastest there."""
+"""Each cluster's preferred method: the method that is predicted to be the fastest there."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,14 +11,14 @@ from schemas import RoutingTable
 from schemas.method import PLAIN_METHODS
 
 MIN_EVIDENCE_ANSWERS = 8.0
-"""Answers that two methods need to be compared for a cluster's favourite, including those borrowed
-from other temperature bands: a profile at temperature 0 decides for the other bands until they have
-answers of their own."""
+"""Answers that two methods need to be compared for a cluster's preferred method, including those
+borrowed from other temperature bands: a profile at temperature 0 decides for the other bands until
+they have answers of their own."""
 
 HYSTERESIS = 0.05
-"""Least advantage of another method, for a new favourite and under load."""
+"""Least advantage of another method, for a new preferred method and under load."""
 CONFIDENCE = 0.8
-"""Least probability that a new favourite is better."""
+"""Least probability that a new preferred method is better."""
 
 
 def typical_seconds(table: RoutingTable) -> Floats:
@@ -45,7 +45,8 @@ def fastest(table: RoutingTable) -> tuple[tuple[str, ...], ...]:
 
 
 def with_favourites(table: RoutingTable, default_method: str | None) -> RoutingTable:
-    """Return the table with the fastest method as favourite of each cluster and temperature band.
+    """Return the table with the fastest method as preferred method of each cluster and temperature
+    band.
 
     default_method: None chooses the method that is fastest over all profiled prompts. Raises
     ValueError for a method that is not in the table.
@@ -75,10 +76,10 @@ def favourite(
     current: int,
     admissible: Sequence[int],
 ) -> int:
-    """Return the index of the method that stays or becomes the favourite.
+    """Return the index of the method that stays or becomes the preferred method.
 
     seconds: predicted [m]. answers: evidence behind each [m]. errors: standard errors of log
-    seconds [m]. current: index of the present favourite. It changes only to a method that is
+    seconds [m]. current: index of the present preferred method. It changes only to a method that is
     predicted to be faster by more than HYSTERESIS, with a probability of at least
     CONFIDENCE, when both have MIN_EVIDENCE_ANSWERS.
     """
@@ -98,7 +99,7 @@ def favourite(
 def kept(
     favourites: Sequence[Sequence[str]], names: Collection[str], instead: Sequence[Sequence[str]]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the favourites [k][t], with those not among `names` replaced from `instead`."""
+    """Return the preferred methods [k][t], with those not among `names` replaced from `instead`."""
     return tuple(
         tuple(name if name in names else other for name, other in zip(row, others, strict=True))
         for row, others in zip(favourites, instead, strict=True)

@@ -9,13 +9,13 @@ acceptance    per cluster x method x temperature band. An observation decays wha
               alone must not be learned once more for its cluster (`router.prompt`). Offline counts
               are the prior; they stay, as OFFLINE_ANSWERS answers at most. Both are discounted
               when another head drafts for a method (`follow_heads`).
-output        per cluster: how long answers are, from their tokens and the number that ended by
+output        per cluster: how long responses are, from their tokens and the number that ended by
               themselves, with the same half-life.
 machine speed per method: step and prefill times compared with the profile (`router.machine`).
-favourites    a cluster's favourite changes to a method that is predicted to be faster by more than
-              HYSTERESIS, with a probability of at least CONFIDENCE, when both have
-              MIN_EVIDENCE_ANSWERS. It returns to the fit's favourite without a margin, once that
-              is predicted to be as fast on as much evidence.
+preferred     a cluster's preferred method changes to a method that is predicted to be faster by
+method        more than HYSTERESIS, with a probability of at least CONFIDENCE, when both have
+              MIN_EVIDENCE_ANSWERS. It returns to the fit's preferred method without a margin, once
+              that is predicted to be as fast on as much evidence.
 """
 
 from collections import OrderedDict
@@ -36,8 +36,8 @@ KEPT_OF_HEAD = 0.25
 version was tuned from the earlier one, and accepts some percent more or less."""
 
 KEPT_ANSWERS = 2.0
-"""Live answers of a method that other methods' answers leave in a cell. A profile that is off by a
-factor of four counts as less than that next to them, so it does not come back into force; and so
+"""Live answers of a method that other methods' responses leave in a cell. A profile that is off by
+a factor of four counts as less than that next to them, so it does not come back into force; and so
 few leave the method uncertain, so it is tried again."""
 
 REMEMBERED_IDS = 4096
@@ -55,7 +55,7 @@ class Learner:
         self._output = table.live.output.copy()
         self._answers = table.live.answers.copy()
         self._long = np.zeros(len(table.assignment))
-        """Tokens of each cluster's last answer that counted as shorter than it was."""
+        """Tokens of each cluster's last response that counted as shorter than it was."""
         self._speed = MachineSpeed(len(table.methods), np.log(table.live.batch_ratio))
         self._profile_share = table.live.profile_share.copy()
         self._heads: dict[str, int] = {}
@@ -66,7 +66,7 @@ class Learner:
     @property
     def table(self) -> RoutingTable:
         """The present version; a new object for every version. Versions are made when asked for,
-        because favourites take 40 ms at a thousand clusters."""
+        because preferred methods take 40 ms at a thousand clusters."""
         if self._learned:
             self._learned = False
             table = self._table.model_copy(update={"version": self._table.version + 1})
@@ -76,7 +76,7 @@ class Learner:
     def observe(self, observations: Iterable[Observation]) -> bool:
         """Count each observation once; return whether that makes a new version of the table.
 
-        Ids seen before, other fits, methods that the table does not have, and failed answers are
+        Ids seen before, other fits, methods that the table does not have, and failed responses are
         ignored. A cancelled answer teaches step time and acceptance as far as it came.
         """
         learned = [o for o in observations if self._accept(o)]
@@ -92,7 +92,7 @@ class Learner:
         """Discount the acceptance evidence of methods whose head has changed since the last call;
         return whether any has.
 
-        versions: by part, the version of the head in force; a part without one has version 0, which
+        versions: by part, the version of the active head; a part without one has version 0, which
         is the profiled one. parts: by method, those it drafts with.
         """
         known = self._heads.keys() | versions.keys()
@@ -140,7 +140,7 @@ class Learner:
             self._learn_acceptance(observation)
 
     def _learn_output(self, observation: Observation) -> None:
-        """Count the tokens of an answer, and its end unless it was cut off.
+        """Count the tokens of a response, and its end unless it was cut off.
 
         If every token is as likely to be the last, the mean length is all tokens over all ends. An
         answer counts as at most MOST_ANSWERS of the expected length, or as long as the one before
@@ -164,7 +164,7 @@ class Learner:
             stats.target_steps,
             self._table.objective,
             float(self._table.output_tokens[k]),
-            evidence.deviation(self._table, k, m, band, observation.foretold),
+            evidence.deviation(self._table, k, m, band, observation.predicted_acceptance),
         )
         tokens, steps = (part / observation.choices for part in whole)
         forget = 0.5 ** (tokens / evidence.ANSWER_TOKENS / decaying_sums.HALF_LIFE)

@@ -1,7 +1,7 @@
 """Predicted seconds of a prompt on the replicas as they are now.
 
 A sequence joins a running batch at once while the line is empty and the KV pool has room. Otherwise
-it waits until as many answers as stand in line before it, and one more, have ended.
+it waits until as many responses as stand in line before it, and one more, have ended.
 
 If no replica runs a request's method alone, its steps are predicted among those of the others,
 which it delays.
@@ -150,7 +150,7 @@ class _Place(NamedTuple):
 
     waiting: seconds until it is admitted, at predicted speed. batch: sequences in the batch that it
     joins then. running: the others among them by method (index). line: requests that wait before
-    it. full: whether the replica has no place until an answer ends. slower: how many times as long
+    it. full: whether the replica has no place until a response ends. slower: how many times as long
     as predicted the replica takes. held: tokens of the prompt that its cache holds.
     """
 
@@ -167,9 +167,9 @@ _IDLE = _Place()
 
 
 def _turn(table: RoutingTable, running: Mapping[int, float], band: int, batch: float) -> float:
-    """Return the seconds from one answer's end to the next on a full replica.
+    """Return the seconds from one response's end to the next on a full replica.
 
-    running: requests by method (index). It is an average answer's share of the replica's time.
+    running: requests by method (index). It is an average response's share of the replica's time.
     """
     usual, whole = _usual_answers(table), sum(running.values())
     steps = prefill = 0.0

@@ -1,8 +1,8 @@
 """How fast this machine runs each method now, compared with the profile.
 
-An answer's step and prefill times are divided by the predicted ones. The logarithms of these ratios
-are summed per method, recent answers weighted more. A method's ratio is the product of a factor
-that all share (another machine, other processes on this one) and one of its own.
+A response's step and prefill times are divided by the predicted ones. The logarithms of these
+ratios are summed per method, recent responses weighted more. A method's ratio is the product of a
+factor that all share (another machine, other processes on this one) and one of its own.
 """
 
 import math
@@ -18,11 +18,11 @@ from schemas import DecodeStats, Observation, RoutingTable
 from schemas.observation import WARM_UP
 
 OWN_HALF_LIFE = 8.0
-"""Half-life of step and prefill ratios, in answers of the same method. One answer averages tens of
-steps or prompt tokens, so a few answers suffice."""
+"""Half-life of step and prefill ratios, in responses of the same method. One response averages tens
+of steps or prompt tokens, so a few responses suffice."""
 
 ALONE_BATCH = 1.5
-"""Mean sequences per step up to which an answer counts as decoded alone."""
+"""Mean sequences per step up to which a response counts as decoded alone."""
 
 OUTLIER = 1.0
 """Deviation of a log time from its prediction beyond which a second answer has to confirm it.
@@ -30,7 +30,7 @@ Pauses of the machine make single answers hundreds of times as long; a machine t
 makes the next one long too."""
 
 FULL_STEPS = 8
-"""Decode steps from which on an answer counts in full for step time. One of a single step says
+"""Decode steps from which on a response counts in full for step time. One of a single step says
 little."""
 
 LEAST_READ = 32
@@ -38,7 +38,7 @@ LEAST_READ = 32
 profile times whole prompts, and a forward pass over a few tokens takes longer than its fit says."""
 
 STEP_NOISE = (evidence.STEP_SPREAD / 0.47) ** 2
-"""Variance of an answer's log step time, as a share of that of a ratio before any answer (0.47: a
+"""Variance of a response's log step time, as a share of that of a ratio before any answer (0.47: a
 factor of 1.6)."""
 
 LEAST_DOUBT = 0.05
@@ -51,7 +51,7 @@ ratio is linear in the logarithm of the batch size."""
 
 
 class StepTiming(NamedTuple):
-    """The step time of one answer.
+    """The step time of one response.
 
     log_ratio: logarithm of the measured over the predicted step time. parts: for each method in
     the batch (by index) its share of the sequences, and its share of the predicted step time.
@@ -85,7 +85,7 @@ class MachineSpeed:
         self._before = np.zeros(methods) if log_batch_ratio is None else log_batch_ratio
 
     def observe(self, table: RoutingTable, observation: Observation) -> None:
-        """Learn from an answer of a method that the table has."""
+        """Learn from a response of a method that the table has."""
         stats, share = observation.stats, 1.0 / observation.choices
         method = table.methods.index(stats.method)
         timing = step_timing(table, stats)
@@ -110,8 +110,8 @@ class MachineSpeed:
     ) -> float:
         """Return a deviation of a log time, limited to OUTLIER or to the one before it.
 
-        A warm-up repeats what it measures, so its answers need no other. Choices of one prompt meet
-        the same pause, so they do not confirm each other.
+        A warm-up repeats what it measures, so its responses need no other. Choices of one prompt
+        meet the same pause, so they do not confirm each other.
         """
         if observation.policy == WARM_UP:
             return deviation
@@ -123,11 +123,11 @@ class MachineSpeed:
     def observe_steps(
         self, now: Floats, timing: StepTiming, batch: float, share: float = 1.0
     ) -> None:
-        """Count an answer decoded in a batch of this mean size as `share` of an answer.
+        """Count a response decoded in a batch of this mean size as `share` of a response.
 
         now: log ratios and context slopes [m, ENDS + 1] that the predicted step time used. They
-        move by the most likely change that explains the answer, so an answer that took as long as
-        predicted changes nothing, whatever its batch.
+        move by the most likely change that explains the response, so a response that took as long
+        as predicted changes nothing, whatever its batch.
         """
         full = predict.batch_fullness(batch)
         ends = np.asarray([1.0 - full, full, timing.beyond])
@@ -174,7 +174,7 @@ class MachineSpeed:
         return np.asarray(slopes / (weight + evidence.STEP_PRIOR))
 
     def step_weight(self) -> Floats:
-        """Return the answers behind each method's ratio alone [m]."""
+        """Return the responses behind each method's ratio alone [m]."""
         return self._alone()[1]
 
     def prefill_ratios(self) -> Floats:
@@ -198,7 +198,7 @@ class MachineSpeed:
         self._prefill.restore(state, kept)
 
     def _alone(self) -> tuple[Floats, Floats]:
-        """Return sums of log ratios alone and their answers [m].
+        """Return sums of log ratios alone and their responses [m].
 
         Answers from full batches add STEP_PRIOR answers at most.
         """
@@ -208,7 +208,7 @@ class MachineSpeed:
         return np.asarray(alone + lent * usual), np.asarray(weight + lent * many)
 
     def _by_end(self) -> Floats:
-        """Return sums of log ratios and of answers [2, m, ENDS]."""
+        """Return sums of log ratios and of responses [2, m, ENDS]."""
         return self._steps.columns.reshape(2, -1, ENDS)
 
 
@@ -225,9 +225,9 @@ def shared_and_own(log_ratios: Floats, weight: Floats) -> Floats:
 
 
 def step_timing(table: RoutingTable, stats: DecodeStats) -> StepTiming | None:
-    """Compare an answer's decode steps with the prediction, without time spent on other prompts.
+    """Compare a response's decode steps with the prediction, without time spent on other prompts.
 
-    Returns None when the answer says nothing about step time. A batch of several methods is
+    Returns None when the response says nothing about step time. A batch of several methods is
     compared with the mean of their step times (`StepTimes.mixed`). Each method is charged by its
     share of that, so a few sequences do not take the blame for a batch that another method slows.
     """
@@ -254,10 +254,10 @@ def step_timing(table: RoutingTable, stats: DecodeStats) -> StepTiming | None:
 
 
 def prefill_ratio(table: RoutingTable, method: int, stats: DecodeStats) -> float | None:
-    """Return an answer's measured over profiled prefill time, or None when it cannot be compared.
+    """Return a response's measured over profiled prefill time, or None when it cannot be compared.
 
-    Only an answer decoded alone counts: in a batch, prompts are read in turns with other
-    sequences' steps. An answer without a decode step does not say what its batch was.
+    Only a response decoded alone counts: in a batch, prompts are read in turns with other
+    sequences' steps. A response without a decode step does not say what its batch was.
     """
     read = stats.prompt_tokens - stats.cached_prompt_tokens
     alone = stats.target_steps > 1 and stats.mean_batch <= ALONE_BATCH

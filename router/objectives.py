@@ -1,4 +1,4 @@
-"""Which methods are predicted to be as fast as a request wishes."""
+"""Which methods are predicted to meet a request's objectives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 @dataclass(frozen=True)
 class Slo:
-    """What a request wishes of its answer's speed; None: nothing.
+    """Objectives for a response's speed; None: none.
 
     first_seconds: to the first token. token_seconds: between later tokens, on average.
     """
@@ -44,8 +44,8 @@ def fast_enough(candidates: Sequence[Some], slo: Slo) -> list[Some]:
     none does."""
 
     def excess(one: Some) -> float:
-        wishes = (one.first, slo.first_seconds), (one.per_token, slo.token_seconds)
-        return max((took / wish for took, wish in wishes if wish is not None), default=0.0)
+        objectives = (one.first, slo.first_seconds), (one.per_token, slo.token_seconds)
+        return max((took / most for took, most in objectives if most is not None), default=0.0)
 
     keeping = [one for one in candidates if excess(one) <= 1.0]
     return keeping or [min(candidates, key=excess)]

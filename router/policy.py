@@ -1,9 +1,10 @@
 """Which method answers a prompt, and why.
 
 Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
-size that the sequence will join. The cluster's favourite answers until another method is better by
-HYSTERESIS. Under load that is the one that costs all requests together the fewest seconds. A
-request that may be used to learn can go elsewhere, if a budget pays for it (`router.trials`).
+size that the sequence will join. The cluster's preferred method answers until another method is
+better by HYSTERESIS. Under load that is the one that costs all requests together the fewest
+seconds. A request that may be used to learn can go elsewhere, if a budget pays for it
+(`router.trials`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ class NoMethodAvailableError(RuntimeError):
 
 
 class _Chosen(NamedTuple):
-    """The choice before exploration, its reason, and the favourite."""
+    """The choice before exploration, its reason, and the preferred method."""
 
     method: str
     reason: Reason
@@ -49,14 +50,13 @@ def choose(
 ) -> Decision:
     """Route one prompt. Nothing is tried out without `trials`.
 
-    Reasons: preferred (the cluster's favourite); load (another method, because of queues and
-    batches); exploration; constraint (the favourite may not serve this request or would miss its
-    deadline); prediction
-    (the favourite does not copy from the predicted answer); failover (the favourite is not healthy
-    or is disabled after failures); starting (the favourite has no replica yet); pinned;
-    pinned_cluster; conversation (the last turn's method instead of the favourite); slo (another
-    method, because it keeps the request's objectives or misses them least); degraded (no cluster).
-    Raises NoMethodAvailableError.
+    Reasons: preferred (the cluster's preferred method); load (another method, because of queues and
+    batches); exploration; constraint (the preferred method may not serve this request or would miss
+    its deadline); prediction (the preferred method does not copy from the predicted response);
+    failover (the preferred method is not healthy or is disabled after failures); starting (the
+    preferred method has no replica yet); pinned; pinned_cluster; conversation (the last turn's
+    method instead of the preferred method); slo (another method, because it keeps the request's
+    objectives or misses them least); degraded (no cluster). Raises NoMethodAvailableError.
     """
     loads = loads if isinstance(loads, ReplicaLoads) else ReplicaLoads(loads, table)
     obstacles = obstacles_of(table, loads, constraints, config)
@@ -102,7 +102,7 @@ def choose(
         fit_id=table.fit_id,
         table_version=table.version,
         predicted_seconds={one.name: round(one.predicted, 6) for one in ranked},
-        foretold=dict(features.predicted),
+        predicted_acceptance=dict(features.predicted),
         exploration_seconds=extra,
         first_waiting_seconds=waiting,
         starts=next((one for one in (method, favourite) if one in constraints.startable), None),
@@ -110,7 +110,7 @@ def choose(
 
 
 def _copying(timely: list[Candidate], constraints: Constraints) -> list[Candidate]:
-    """Return the candidates that copy from the predicted answer; all if none does and runs."""
+    """Return the candidates that copy from the predicted response; all if none does and runs."""
     copying = [
         one for one in timely if one.name in constraints.copying - constraints.startable.keys()
     ]
@@ -187,12 +187,12 @@ def _favourite(
     candidates: Mapping[str, Candidate],
     config: RouterConfig,
 ) -> Candidate:
-    """Return the favourite for this prompt among all methods.
+    """Return the preferred method for this prompt among all methods.
 
-    It is the favourite of the cluster and temperature band, unless the prediction for this prompt
-    makes another method faster. The cluster's favourite was found on evidence, by a margin. So no
-    other counts as faster than the favourite usually is, and only the prompt's deviation can move
-    it, to a method with as much evidence.
+    It is the preferred method of the cluster and temperature band, unless the prediction for this
+    prompt makes another method faster. The cluster's preferred method was found on evidence, by a
+    margin. So no other counts as faster than the preferred method usually is, and only the prompt's
+    deviation can move it, to a method with as much evidence.
     """
     everyone = list(candidates.values())
     current = table.methods.index(table.assignment[features.cluster][features.band])
@@ -213,7 +213,7 @@ def _favourite(
         return best
 
     def seconds(one: Candidate) -> float:
-        # When an answer takes no time, nothing can be won.
+        # When a response takes no time, nothing can be won.
         ratio = one.alone / one.usual if one.usual > 0.0 else 1.0
         return ratio * max(one.usual, best.usual)
 

@@ -1,4 +1,4 @@
-"""Predicted seconds of an answer, from the two factors of a routing table.
+"""Predicted seconds of a response, from the two factors of a routing table.
 
 Predicted seconds = prefill + decode steps x seconds per step, where decode steps = (expected
 output tokens - 1) / acceptance; the prefill emits the first token. Acceptance depends on the
@@ -18,7 +18,7 @@ from router.evidence import OFFLINE_ANSWERS, Floats, acceptance, once
 from schemas import RoutingTable
 
 OUTPUT_PRIOR = 5.0
-"""Weight, in answers, of the mean output length over all clusters in each cluster's."""
+"""Weight, in responses, of the mean output length over all clusters in each cluster's."""
 
 TYPICAL_PROMPT_TOKENS = 64.0
 
@@ -40,7 +40,7 @@ def expected_output(table: RoutingTable, cluster: int) -> float:
 def counted_output(table: RoutingTable, cluster: int, max_tokens: int) -> int:
     """Return the output tokens that loads count for a prompt of this cluster, at least 1.
 
-    Many clients allow far more tokens than an answer takes. Counted by that limit, such an answer
+    Many clients allow far more tokens than a response takes. Counted by that limit, such a response
     would take a replica's whole room.
     """
     return min(max_tokens, max(1, round(expected_output(table, cluster))))
@@ -242,7 +242,7 @@ def uncached_seconds(
     steps: int,
     batch: Mapping[str, float],
 ) -> float:
-    """Predict seconds until an answer's decode step number `steps`, at the latest.
+    """Predict seconds until a response's decode step number `steps`, at the latest.
 
     prompts: lengths in tokens of the prompts that the replica reads before. No token of them counts
     as cached. batch: number of sequences by method.

@@ -4,7 +4,7 @@ The regression is a linear model of log tokens per decode step, by method, on th
 and on features of its text. Only the distance from the mean of the prompt's cluster counts, the
 prompt's *deviation*: the cell keeps and learns the cluster's acceptance at deviation 0. The
 uncertainty of a prediction is the cell's; the regression's own error is not modelled, because it
-belongs to the prompt and no other answer shows it.
+belongs to the prompt and no other response shows it.
 """
 
 import math

@@ -61,7 +61,7 @@ class RecentAnswers:
         return len(self._answers)
 
     def add(self, observation: Observation) -> NDArray[np.float32] | None:
-        """Keep an answer; return its vector [d] if it is new and has one of the right width."""
+        """Keep a response; return its vector [d] if it is new and has one of the right width."""
         if observation.vector is None or observation.observation_id in self._answers:
             return None
         try:
@@ -117,7 +117,7 @@ def refit(
 ) -> Refitted | None:
     """Build new clusters and map the old ones onto them.
 
-    table: the one in force, of `fit`. answers: recent ones and their vectors [n, d], newest last;
+    table: the active one, of `fit`. answers: recent ones and their vectors [n, d], newest last;
     the drift is that of the last drift.WINDOW. Returns None if their prompts make no cluster of
     MIN_CLUSTER, or earlier refits leave no room for MAX_ADDED more (MOST_ADDED).
     """
@@ -210,7 +210,7 @@ def successor(
 ) -> Learner:
     """Return a learner for the new fit with everything that `learner` knew.
 
-    Evidence of the recent answers moves to the clusters that their prompts are in now; earlier
+    Evidence of the recent responses moves to the clusters that their prompts are in now; earlier
     evidence is divided. Machine speed and counted ids stay.
     """
     old, new = learner.table, made.fit.table(disk)
@@ -237,7 +237,7 @@ def _replayed(
     table: RoutingTable,
     answers: tuple[Sequence[Observation], NDArray[np.float32]],
 ) -> tuple[Floats, Floats]:
-    """Return the live tokens and steps [k, m, t] that these answers alone leave in `table`."""
+    """Return the live tokens and steps [k, m, t] that these responses alone leave in `table`."""
     observations, vectors = answers
     nothing = np.zeros_like(table.live.tokens)
     empty = table.with_live(tokens=nothing, steps=nothing)

@@ -82,8 +82,8 @@ class ReplicaLoads:
         """Compare the replicas' step times with another version of the table.
 
         The table's live step times are those of a method's replicas taken together, and fast ones
-        give more answers. So their mean counts as predicted right. A replica without others is
-        never slow: its own answers correct the table.
+        give more responses. So their mean counts as predicted right. A replica without others is
+        never slow: its own responses correct the table.
         """
         self.table = table
         self.reading = np.zeros(len(self.methods) + 1)
@@ -201,7 +201,7 @@ def method_numbers(table: RoutingTable) -> dict[str, int]:
 
 @evidence.once
 def usual_context(table: RoutingTable) -> float:
-    """Return the mean context of a usual answer's steps."""
+    """Return the mean context of a usual response's steps."""
     return usual_prompt(table) + predict.emitted_output(table, -1) / 2.0
 
 

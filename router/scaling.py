@@ -1,7 +1,7 @@
 """How many replicas a method needs for its present demand.
 
 Demand is counted in predicted seconds of work, not in requests: a new request waits for the work of
-those before it, be it one long answer or eight short ones.
+those before it, be it one long response or eight short ones.
 """
 
 import math
@@ -16,7 +16,7 @@ LOOK_BACK_SECONDS = 15.0
 """Age of the reports that are averaged; Ray's replicas send theirs every ten seconds."""
 
 USUAL_ANSWERS = 50.0
-"""Answers that the moving average of answer lengths covers."""
+"""Answers that the moving average of response lengths covers."""
 
 
 class UsualAnswer:
@@ -29,7 +29,7 @@ class UsualAnswer:
         self.tokens = predict.expected_output(table, -1)
 
     def saw(self, tokens: int) -> None:
-        """Count an answer of this many tokens."""
+        """Count a response of this many tokens."""
         self.tokens += (tokens - self.tokens) / USUAL_ANSWERS
 
 

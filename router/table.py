@@ -152,7 +152,8 @@ def check_table(
 
 
 def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
-    """Return the table of the served methods; the fastest replaces a favourite that is not served.
+    """Return the table of the served methods; the fastest replaces a preferred method that is not
+    served.
 
     Raises RoutingTableError for a method that the table does not have.
     """

@@ -40,8 +40,8 @@ or after a method's steps suddenly take several times longer."""
 
 BUDGET_REQUESTS = 100.0
 """The budget holds at most what this many requests add, on the mean of about as many. At a share of
-3% that pays for one answer of a method that is four times slower; more would be spent at once when
-traffic changes. Debts have the same limit, so one stalled answer does not end learning."""
+3% that pays for one response of a method that is four times slower; more would be spent at once
+when traffic changes. Debts have the same limit, so one stalled answer does not end learning."""
 
 START_REQUESTS = 8.0
 """Requests' worth of the first choice that the budget gets once, in advance, when it first meets a
@@ -97,7 +97,7 @@ class ExplorationBudget:
 
     @property
     def _limit(self) -> float:
-        """Return the most units held, or owed for an answer that was dearer than predicted.
+        """Return the most units held, or owed for a response that was dearer than predicted.
 
         The latest request's size must not decide: it is not the one that is settled.
         """
@@ -116,9 +116,9 @@ class ExplorationBudget:
         self.units = max(self.units - units, min(self.units, -owed))
 
     def first_choice_took(self, seconds: float, predicted: float) -> None:
-        """Record an answer of a first choice, to correct predictions that are off for all alike.
+        """Record a response of a first choice, to correct predictions that are off for all alike.
 
-        predicted: for an answer of its length.
+        predicted: for a response of its length.
         """
         forget = 0.5 ** (1.0 / BUDGET_REQUESTS)
         self._took = forget * self._took + seconds
@@ -135,7 +135,7 @@ class ExplorationBudget:
         """Replace the price that was paid for a trial by the real one.
 
         took: seconds of one of its `choices` answers, without the wait that the first choice was
-        predicted to have. first: seconds predicted for the first choice, for an answer of this
+        predicted to have. first: seconds predicted for the first choice, for a response of this
         length.
         """
         right = self._took / self._predicted if self._predicted > 0.0 else 1.0
@@ -168,10 +168,10 @@ class Trials:
         equals apart is worth nothing. `config.exploration` is the share of the first one's seconds
         that goes into the budget. An option that the budget cannot pay for, were it slower than
         predicted by a standard error, gives its probability to the first. A GUESS has no price: it
-        pays the first choice's seconds until its answer arrives. It is tried while the ingresses
+        pays the first choice's seconds until its response arrives. It is tried while the ingresses
         together have no debt: an ingress may owe its part of those seconds, and has the others, or
         what BUDGET_REQUESTS requests like this one add. A delay of other requests makes an option
-        slower and is never paid back, because no answer shows what it really was.
+        slower and is never paid back, because no response shows what it really was.
         """
         seconds, errors, delays = zip(*options, strict=True)
         floored = [max(float(taken), _LEAST_SECONDS) for taken in seconds]
@@ -210,9 +210,9 @@ class Trials:
     def settle(
         self, table: RoutingTable, decision: Decision, stats: DecodeStats, choices: int = 1
     ) -> None:
-        """Correct the budget by an answer, one of `choices`, to a routed request.
+        """Correct the budget by a response, one of `choices`, to a routed request.
 
-        Predictions are for an answer of this length in its batch, from the table as it is now. A
+        Predictions are for a response of this length in its batch, from the table as it is now. A
         trial is charged for its wait for a place beyond the wait predicted for the first choice.
         """
         own, first = stats.method, decision.ranked[0]
@@ -221,7 +221,7 @@ class Trials:
         if decision.fit_id != table.fit_id:
             return
         m, band = table.methods.index(first), temperature_band(stats.temperature)
-        accepted = evidence.expected(table, decision.cluster, band, decision.foretold)
+        accepted = evidence.expected(table, decision.cluster, band, decision.predicted_acceptance)
         predicted = predict.predicted_seconds(
             table,
             float(accepted[m]),
@@ -265,6 +265,6 @@ def soonest(seconds: Sequence[float] | Floats, errors: Sequence[float] | Floats)
 def unit_of(objective: Objective, seconds: float) -> float:
     """Return the budget's unit, in seconds, for a request whose first choice takes `seconds`.
 
-    Under the objective `speedup` every answer counts alike, so the unit is the answer.
+    Under the objective `speedup` every response counts alike, so the unit is the response.
     """
     return max(seconds, 1e-9) if objective == "speedup" else 1.0

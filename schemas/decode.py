@@ -1,4 +1,4 @@
-"""A request to an engine and the pieces of its answer."""
+"""A request to an engine and the pieces of its response."""
 
 import hashlib
 from collections.abc import Collection
@@ -38,7 +38,7 @@ RepetitionPenalty = Annotated[
 
 
 class Grammar(Schema):
-    """A grammar that an answer must follow, enforced token by token.
+    """A grammar that a response must follow, enforced token by token.
 
     kind: `regex`, `lark` (llguidance's dialect), `gbnf` (llama.cpp's notation) and `json_schema`
     read `text`; `json_object` accepts any JSON object and has no text.
@@ -148,11 +148,11 @@ class SamplingParams(Schema):
 
     @property
     def free_to_end(self) -> bool:
-        """Return whether the model may end the answer at any token."""
+        """Return whether the model may end the response at any token."""
         return not (self.ignore_eos or self.min_tokens)
 
     def ends(self, eos: Collection[int]) -> frozenset[int]:
-        """Return the tokens that end the answer. eos: the model's own."""
+        """Return the tokens that end the response. eos: the model's own."""
         return frozenset(self.stop_token_ids) | frozenset(() if self.ignore_eos else eos)
 
 
@@ -209,7 +209,7 @@ class DecodeRequest(Schema):
         return self
 
     def outstanding(self, emitted: int) -> int:
-        """Return the tokens of the answer that loads still count after `emitted` ones."""
+        """Return the tokens of the response that loads still count after `emitted` ones."""
         left = max(0, self.sampling.max_tokens - emitted)
         if self.expected_tokens is None:
             return left
@@ -217,14 +217,14 @@ class DecodeRequest(Schema):
 
     @property
     def known_token_ids(self) -> tuple[int, ...]:
-        """Return the prompt and the answer's beginning."""
+        """Return the prompt and the response's beginning."""
         return self.prompt_token_ids + self.answered_token_ids
 
     @property
     def seed(self) -> int | None:
         """Return the seed of draws.
 
-        An answer that continues needs new draws: with those that chose its beginning, it would not
+        A response that continues needs new draws: with those that chose its beginning, it would not
         follow the target's distribution.
         """
         if not self.answered_token_ids:
@@ -245,7 +245,7 @@ class TokenLogprobs(Schema):
 
 
 class DecodeChunk(Schema):
-    """A piece of an answer; the last one carries the finish reason and the statistics."""
+    """A piece of a response; the last one carries the finish reason and the statistics."""
 
     request_id: str
     text: str = Field(description="whole characters only; may be empty")

@@ -62,5 +62,5 @@ class HeadsInForce(Schema):
     rounds: dict[HeadPart, PastRounds] = Field(default={})
 
     def number(self, part: HeadPart) -> int:
-        """Return the version of a part that is in force; 0 is the bundle's own head."""
+        """Return the version of a part that is active; 0 is the bundle's own head."""
         return self.numbers.get(part, 0)

@@ -29,7 +29,7 @@ class GuardConfig(Settings):
 
     @property
     def isolated(self) -> Isolation:
-        """Return the isolation in force."""
+        """Return the active isolation."""
         return self.isolation or ("none" if self.keys_file is None else "tenant")
 
     @model_validator(mode="after")

@@ -6,9 +6,10 @@ from schemas.base import Message, Schema
 
 
 class HeadCounts(Schema):
-    """The answers for which a version of a head could draft, as sums over answers since the start.
+    """The responses for which a version of a head could draft, as sums over answers since the
+    start.
 
-    Steps and tokens are those after an answer's first token.
+    Steps and tokens are those after a response's first token.
     """
 
     part: str

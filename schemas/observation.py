@@ -1,4 +1,4 @@
-"""The cost of one answer, and the routing decision that led to it."""
+"""The cost of one response, and the routing decision that led to it."""
 
 from typing import Literal
 
@@ -38,7 +38,7 @@ class Decision(Schema):
     fit_id: str
     table_version: int = Field(ge=0)
     predicted_seconds: dict[str, float] = Field(default_factory=dict)
-    foretold: dict[str, float] = Field(
+    predicted_acceptance: dict[str, float] = Field(
         default={},
         description="predicted log acceptance by method, if the table has a regression",
     )
@@ -55,7 +55,7 @@ class Decision(Schema):
 
 
 class DrafterStats(Schema):
-    """The part of one of several drafters in an answer: its steps and tokens."""
+    """The part of one of several drafters in a response: its steps and tokens."""
 
     steps: int = Field(ge=0)
     drafted_tokens: int = Field(ge=0)
@@ -63,7 +63,7 @@ class DrafterStats(Schema):
 
 
 class DecodeStats(Schema):
-    """Measurements of one answer. Seconds are wall-clock seconds on one clock."""
+    """Measurements of one response. Seconds are wall-clock seconds on one clock."""
 
     request_id: str
     method: str
@@ -135,7 +135,7 @@ class Observation(Message):
     choices: int = Field(
         default=1, ge=1, description="answers to this prompt, which together count as one"
     )
-    foretold: float | None = Field(
+    predicted_acceptance: float | None = Field(
         default=None,
         description="predicted log acceptance of the method, if the table has a regression",
     )

@@ -15,7 +15,7 @@ class Prompt(Schema):
 
 
 class ProfileRow(Schema):
-    """One answer. Seconds are on one clock, from the request to its last token."""
+    """One response. Seconds are on one clock, from the request to its last token."""
 
     prompt_id: str
     method: str

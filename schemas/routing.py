@@ -35,7 +35,7 @@ Favourites = tuple[tuple[str, ...], ...]
 
 Objective = Literal["speedup", "seconds"]
 """Routing objective. `speedup` minimises the mean over prompts of seconds over plain decoding's, so
-every answer counts alike. `seconds` minimises mean seconds, so long answers count for more."""
+every response counts alike. `seconds` minimises mean seconds, so long responses count for more."""
 
 
 class EncoderInfo(Schema):
@@ -127,7 +127,7 @@ class RoutingTable(Schema):
     centroids [k, d]. acceptance_tokens, acceptance_steps [k, m, t]: their ratio is the acceptance,
     their size the evidence. step_seconds, step_count [m, B, C] on the grids. prefill_seconds
     [m, 2]: a constant and seconds per prompt token. output_tokens, output_count [k]: mean output
-    tokens and the answers behind them. speedup, speedup_count [k, m]: harmonic mean of paired
+    tokens and the responses behind them. speedup, speedup_count [k, m]: harmonic mean of paired
     speedups over the profile's baseline, for reports. live: what was learned while serving.
 
     A table that corrects its cells for the single prompt (`router.prompt`) has f `features` and

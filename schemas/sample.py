@@ -12,7 +12,8 @@ LEAST_ROOM = 50
 
 
 class Sample(Schema):
-    """A prompt and the target's answer as token ids, with what they are selected and erased by."""
+    """A prompt and the target's response as token ids, with what they are selected and erased
+    by."""
 
     # Errors are logged, and must not quote what users wrote.
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -38,11 +39,11 @@ class Sample(Schema):
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of the prompt and the answer."""
+        """Return the tokens of the prompt and the response."""
         return len(self.prompt_token_ids) + len(self.answer_token_ids)
 
     @property
-    def room(self) -> int:
+    def size(self) -> int:
         """Return the tokens that the sample counts as where memory is bounded in tokens."""
         return max(self.tokens, LEAST_ROOM)
 

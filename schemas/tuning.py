@@ -1,4 +1,5 @@
-"""One tuning of a head on served answers: what is to be done, and whether the result is better."""
+"""One tuning of a head on served responses: what is to be done, and whether the result is
+better."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,7 +9,7 @@ from pydantic import Field
 from schemas.base import Schema
 
 HeadPart = Literal["eagle3", "eagle", "medusa"]
-"""The bundle's parts that are tuned on served answers."""
+"""The bundle's parts that are tuned on served responses."""
 
 LEAST_CONVERSATIONS = 20
 """Held conversations without which a candidate is not judged better."""
@@ -38,12 +39,12 @@ class TuningJob(Schema):
 
     @property
     def samples(self) -> Path:
-        """Return the file of answers to learn from, a Sample in JSON per line."""
+        """Return the file of responses to learn from, a Sample in JSON per line."""
         return self.folder / "samples.jsonl"
 
     @property
     def held(self) -> Path:
-        """Return the file of answers to judge on, a Sample in JSON per line."""
+        """Return the file of responses to judge on, a Sample in JSON per line."""
         return self.folder / "held.jsonl"
 
     @property
@@ -58,9 +59,9 @@ class TuningJob(Schema):
 
 
 class Gain(Schema):
-    """Tokens per step of a parent and its candidate on the same held answers.
+    """Tokens per step of a parent and its candidate on the same held-out answers.
 
-    A new head has no parent: `parent` is of look-ups in the answer's own text, `candidate` of the
+    A new head has no parent: `parent` is of look-ups in the response's own text, `candidate` of the
     head together with them. In groups of replayed answers `parent` is the bundle's own head.
 
     low, high: 95% interval of the relative gain, by a bootstrap over conversations. Those of groups

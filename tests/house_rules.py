@@ -18,7 +18,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def crowded_folders(root: Path) -> list[str]:
-    """Return every folder of the rooms with more than MAX_FILES Python files."""
+    """Return every folder of the packages with more than MAX_FILES Python files."""
     counts: dict[Path, int] = {}
     for file in files(root):
         counts[file.parent] = counts.get(file.parent, 0) + 1
@@ -30,7 +30,7 @@ def crowded_folders(root: Path) -> list[str]:
 
 
 def long_files(root: Path) -> list[str]:
-    """Return every Python file of the rooms and the tests with more than MAX_LINES lines."""
+    """Return every Python file of the packages and the tests with more than MAX_LINES lines."""
     names = [file.relative_to(root) for file in _python_files(root)]
     return [*_longer(root, names, MAX_LINES)]
 
@@ -63,7 +63,7 @@ def _longer(root: Path, names: list[Path], limit: int) -> Iterator[str]:
 
 
 def long_signatures(root: Path) -> list[str]:
-    """Return every function of the rooms with more than MAX_PARAMETERS parameters.
+    """Return every function of the packages with more than MAX_PARAMETERS parameters.
 
     `self` and `cls` do not count. Commands are exempt, since their parameters are flags.
     """
@@ -94,7 +94,7 @@ def _is_command(function: Function) -> bool:
 
 
 def unused_modules(root: Path) -> list[str]:
-    """Return every module of the rooms that nothing imports, registers or names.
+    """Return every module of the packages that nothing imports, registers or names.
 
     A string or a configuration file names a module by its dotted path, as an entry point does.
     Tests do not count as users.

@@ -1,4 +1,4 @@
-"""Who may import whom: between rooms, between the sub-rooms of one, and never in a circle."""
+"""Who may import whom: between packages, between the sub-packages of one, and never in a circle."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from importlib.util import resolve_name
 from itertools import accumulate
 from pathlib import Path
 
-ROOMS = {
+PACKAGES = {
     "schemas": set(),
     "workers": {"schemas"},
     "router": {"schemas"},
@@ -54,9 +54,9 @@ ROUTER_SERVES = {
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
 
-# A sub-room is a folder or file right under its room. One that is named here imports, of its room,
-# itself and what stands behind it.
-SUB_ROOMS: dict[str, dict[str, set[str]]] = {
+# A sub-package is a folder or file right under its package. One that is named here imports, of its
+# package, itself and what stands behind it.
+SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
     "workers": {
         "torch_engine": ENGINES_SHARE,
         "vllm_engine": ENGINES_SHARE,
@@ -127,7 +127,7 @@ ASSEMBLERS = {
     "ops/bench": set(),
     "ops/models": set(),
 }
-"""The sub-rooms that put their room together and may import all of it."""
+"""The sub-packages that put their package together and may import all of it."""
 
 
 def imported(tree: ast.AST, file: Path) -> Iterator[tuple[int, str]]:
@@ -165,39 +165,40 @@ def _constant_name(call: ast.Call, file: Path) -> str | None:
 
 
 def files(root: Path) -> list[Path]:
-    """Every Python file of the rooms, relative to the root."""
+    """Every Python file of the packages, relative to the root."""
     return [
         file.relative_to(root)
-        for room in sorted(ROOMS)
-        for file in sorted((root / room).rglob("*.py"))
+        for own in sorted(PACKAGES)
+        for file in sorted((root / own).rglob("*.py"))
     ]
 
 
 def violations(root: Path) -> list[str]:
-    """`file:line imports name` for every import that breaks a rule between rooms or sub-rooms."""
+    """`file:line imports name` for every import that breaks a rule between packages or
+    sub-packages."""
     found = []
     for file in files(root):
         for line, name in imported(ast.parse((root / file).read_text()), file):
-            if _breaks_a_room(file, name) or _breaks_a_sub_room(file, name):
+            if _breaks_a_package(file, name) or _breaks_a_sub_package(file, name):
                 found.append(f"{file.as_posix()}:{line} imports {name}")
     return found
 
 
-def _breaks_a_room(file: Path, name: str) -> bool:
-    room, package = file.parts[0], name.partition(".")[0]
-    rooms = {*ROOMS, "tests"} - ROOMS[room] - {room}
-    forbidden = rooms | FORBIDDEN_LIBRARIES.get(room, set())
+def _breaks_a_package(file: Path, name: str) -> bool:
+    own, package = file.parts[0], name.partition(".")[0]
+    others = {*PACKAGES, "tests"} - PACKAGES[own] - {own}
+    forbidden = others | FORBIDDEN_LIBRARIES.get(own, set())
     if file.as_posix() in MAY_IMPORT_MODELS:
         forbidden -= MODEL_LIBRARIES
     return package in forbidden
 
 
-def _breaks_a_sub_room(file: Path, name: str) -> bool:
+def _breaks_a_sub_package(file: Path, name: str) -> bool:
     path = name.replace(".", "/") + "/"
-    for room, rules in SUB_ROOMS.items():
-        if not (file.as_posix().startswith(f"{room}/") and path.startswith(f"{room}/")):
+    for own, rules in SUB_PACKAGES.items():
+        if not (file.as_posix().startswith(f"{own}/") and path.startswith(f"{own}/")):
             continue
-        depth = room.count("/") + 1
+        depth = own.count("/") + 1
         own, other = Path(file.parts[depth]).stem, path.split("/")[depth]
         if own in rules and other and other not in rules[own] | {own}:
             return True
@@ -205,12 +206,12 @@ def _breaks_a_sub_room(file: Path, name: str) -> bool:
 
 
 def unnamed(root: Path) -> list[str]:
-    """Sub-rooms that neither have a rule nor are known to put their room together."""
-    rooms = {room: SUB_ROOMS[room].keys() | names for room, names in ASSEMBLERS.items()}
+    """Sub-packages that neither have a rule nor are known to put their package together."""
+    others = {own: SUB_PACKAGES[own].keys() | names for own, names in ASSEMBLERS.items()}
     return [
         place.relative_to(root).as_posix()
-        for room, names in rooms.items()
-        for place in sorted((root / room).glob("*"))
+        for own, names in others.items()
+        for place in sorted((root / own).glob("*"))
         if place.stem not in {*names, "__init__"}
         and (any(place.rglob("*.py")) if place.is_dir() else place.suffix == ".py")
     ]

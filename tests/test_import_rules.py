@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from import_rules import ASSEMBLERS, SUB_ROOMS, circle, unnamed, violations
+from import_rules import ASSEMBLERS, SUB_PACKAGES, circle, unnamed, violations
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,7 +21,7 @@ def test_every_place_has_a_rule_or_puts_its_room_together():
 
 
 def test_every_rule_is_about_something_that_is_there():
-    for room, rules in SUB_ROOMS.items():
+    for room, rules in SUB_PACKAGES.items():
         for name in rules.keys() | set().union(*rules.values(), ASSEMBLERS.get(room, set())):
             place = ROOT / room / name
             assert place.is_dir() or place.with_suffix(".py").is_file(), place

@@ -46,7 +46,7 @@ def generate_answers(
     """Append a line {id, domain, temperature, prompt, answer} per conversation to `out`.
 
     Those that are in the file already are skipped, so that an interrupted run resumes, and those
-    that do not fit the context. Returns the number of answers in the file.
+    that do not fit the context. Returns the number of responses in the file.
     """
     done = {g["id"] for g in read_generations(out)} if out.exists() else set()
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -98,5 +98,5 @@ def read_generations(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def generated_texts(file: Path) -> list[Text]:
-    """Return the answers of a file that `generate_answers` wrote."""
+    """Return the responses of a file that `generate_answers` wrote."""
     return [Text.of(g["prompt"], g["answer"], str(g["domain"])) for g in read_generations(file)]

@@ -24,13 +24,13 @@ LONGEST = 2048
 LARGE_GROUP = 10
 """Held-out conversations from which on a group of its own may not lose."""
 REPLAY = "replay"
-"""How the fit ids of answers begin that were not served. They are a group, and each fit id is."""
+"""How the fit ids of responses begin that were not served. They are a group, and each fit id is."""
 WORTH = 0.1
 """Gain that makes a new head worth its time: each of its forwards takes up to a tenth of a small
 target's step, and less of a large one's."""
 FORGOTTEN = 0.02
 """Share of tokens per step that a head may lose in one kind of replay, if it does not lose over all
-of them. Single kinds have few held-out answers, and one of a dozen loses by chance."""
+of them. Single kinds have few held-out responses, and one of a dozen loses by chance."""
 LEAST = 0.02
 """Least probability of looked-up tokens, as the adaptive drafter has it."""
 RESAMPLES = 2000
@@ -56,17 +56,18 @@ def judge(
     held: Sequence[Sample],
     own: Head | None = None,
 ) -> list[Verdict]:
-    """Compare each candidate with its parent, on held-out answers of the target. All heads read the
-    same states.
+    """Compare each candidate with its parent, on held-out responses of the target. All heads read
+    the same states.
 
     On replayed answers candidates are compared with `own`, the bundle's own head, if there is one:
     else each round could lose a little of what no served answer shows.
 
-    A chain is drafted greedily at every place of an answer, and accepted as far as it equals the
-    answer. That is what one-hot verification accepts at the answer's own temperature, since the
+    A chain is drafted greedily at every place of a response, and accepted as far as it equals the
+    answer. That is what one-hot verification accepts at the response's own temperature, since the
     answer is a draw of the target. Two heads are compared at all places. A new head, without a
-    parent, is compared with look-ups in the answer's own text, in the steps that decode the answer:
-    look-ups alone, and the better of both drafts in each step, as the adaptive drafter merges them.
+    parent, is compared with look-ups in the response's own text, in the steps that decode the
+    response: look-ups alone, and the better of both drafts in each step, as the adaptive drafter
+    merges them.
     """
     fit_id = max(held, key=lambda sample: sample.time).fit_id if held else ""
     measured: list[list[Measured]] = [[] for _ in candidates]
@@ -98,7 +99,8 @@ def judge(
 
 
 def tokens_per_step(teacher: Teacher, head: Head, held: Sequence[Text]) -> dict[str, float]:
-    """Return by domain the tokens of a step, whose chain is drafted at every place of an answer."""
+    """Return by domain the tokens of a step, whose chain is drafted at every place of a
+    response."""
     sums = defaultdict[str, list[int]](list)
     for text in held:
         if len(text.answer) < 2:  # the target itself gives the first token
@@ -119,7 +121,7 @@ def _groups(sample: Sample, fit_id: str) -> tuple[str, ...]:
 
 
 def verdict(measured: Sequence[Measured], *, new: bool = False) -> Verdict:
-    """Decide by the intervals: better over all served answers, and worse in no large group, in
+    """Decide by the intervals: better over all served responses, and worse in no large group, in
     none of the kinds of replay by FORGOTTEN.
 
     The intervals of groups hold for all large ones at once: in a dozen, one would often lose by
@@ -174,7 +176,7 @@ def _rates(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @torch.no_grad()
 def _accepted(head: Head, ids: Tensor, states: Tensor, first: int) -> list[int]:
-    """Return the accepted tokens of the chain at each place of an answer.
+    """Return the accepted tokens of the chain at each place of a response.
 
     ids: [1, t], whose answer begins at `first`. The target itself gives the first token after a
     place, so that drafts begin with the one after that.
@@ -210,7 +212,7 @@ def _looked_up(look_ups: LookUps, tokens: Sequence[int], first: int, *, greedy: 
 
 
 def _steps(accepted: Sequence[int]) -> tuple[int, int]:
-    """Return the tokens and steps that decode an answer with so many accepted at each place."""
+    """Return the tokens and steps that decode a response with so many accepted at each place."""
     place = steps = 0
     while place < len(accepted):
         place, steps = place + 1 + accepted[place], steps + 1

@@ -12,7 +12,8 @@ OPEN_BINS = 16
 
 @dataclass(frozen=True)
 class Text:
-    """A prompt of `prompt` tokens and its answer, together int64 [n], and the domain of the prompt.
+    """A prompt of `prompt` tokens and its response, together int64 [n], and the domain of the
+    prompt.
 
     repeats: how often a pass over the data sees it.
     """
@@ -33,7 +34,7 @@ class Text:
 
     @property
     def answer(self) -> NDArray[np.int64]:
-        """Return the answer's tokens."""
+        """Return the response's tokens."""
         return self.tokens[self.prompt :]
 
 

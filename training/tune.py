@@ -35,15 +35,15 @@ WHOLE = 0.9
 REPLAY_SHARE = 0.3
 CHECKPOINT_SECONDS = 60.0
 COVERED, LEAST_WORDS = 0.995, 2048
-"""A new head drafts the most frequent tokens, so many that they make up this share of the answers;
-and at least so many."""
+"""A new head drafts the most frequent tokens, so many that they make up this share of the
+responses; and at least so many."""
 
 
 def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
     """Tune a head and judge it, and if it is refused, its mean with its parent.
 
     An interrupted job continues from its last checkpoint and gives the same head. Raises ValueError
-    if the target or the head cannot be trained, or no sample has an answer.
+    if the target or the head cannot be trained, or no sample has a response.
     """
     teacher = Teacher.load(job.target, job.device)
     tune(teacher, job, report)
@@ -110,11 +110,11 @@ def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print
 
 
 def read_replay(file: Path | None) -> tuple[list[Sample], list[Sample]]:
-    """Return the answers of a file that `specadapt train generate` wrote: to learn, and held-out.
+    """Return the responses of a file that `specadapt train generate` wrote: to learn, and held-out.
 
     There are none without a file. A tenth is held out. If there are several domains, each has a
-    group of its own for the judge, and a domain that can spare it has LARGE_GROUP held-out answers:
-    with fewer, its loss would not count.
+    group of its own for the judge, and a domain that can spare it has LARGE_GROUP held-out
+    responses: with fewer, its loss would not count.
     """
     lines = [line for line in (read_generations(file) if file else ()) if line["answer"]]
     domains = {line["domain"] for line in lines}

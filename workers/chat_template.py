@@ -91,10 +91,10 @@ def encode_chat(
     variables: Mapping[str, Any] = MappingProxyType({}),
     encode: Encode = encode_text,
 ) -> list[int]:
-    """Return the token ids of messages in the chat template, with the beginning of an answer
+    """Return the token ids of messages in the chat template, with the beginning of a response
     unless it is left out. The name of a special token in a message stays ordinary text.
 
-    continue_final_message: end inside the last message, for an answer that continues it.
+    continue_final_message: end inside the last message, for a response that continues it.
     variables: of the template, none of them RESERVED but `tools`. encode: tokenises the texts
     between control tokens, in order, and may raise. Raises ChatFormatError for an unknown role, for
     messages that the template refuses, and where the tokenizer has no template.
@@ -105,9 +105,9 @@ def encode_chat(
 
 
 def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[list[int], list[int]]]:
-    """Return a conversation's token ids in parts: of each message the part before an answer (of the
-    assistant's only) and the rest. Raises ChatFormatError as `encode_chat`, and for a template that
-    does not write messages in order."""
+    """Return a conversation's token ids in parts: of each message the part before a response (of
+    the assistant's only) and the rest. Raises ChatFormatError as `encode_chat`, and for a template
+    that does not write messages in order."""
     chat = _Rendered(tokenizer, messages)
     whole = ""
     turns = []

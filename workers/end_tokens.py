@@ -1,4 +1,4 @@
-"""The tokens that end an answer."""
+"""The tokens that end a response."""
 
 from tokenizers import Tokenizer
 
@@ -8,7 +8,7 @@ TURN_END = "<|end|>"
 
 
 def end_tokens(bundle: Bundle) -> frozenset[int]:
-    """Return the ids that end an answer: of generation_config.json, else config.json; of the
+    """Return the ids that end a response: of generation_config.json, else config.json; of the
     tokenizer; and `<|end|>` if the tokenizer has it. Raises BundleError for ids that are not
     numbers."""
     target, tokenizer = bundle.part("target"), bundle.backend_tokenizer()

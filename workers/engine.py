@@ -17,7 +17,7 @@ class EngineBusyError(RuntimeError):
 
 
 class RequestFaultError(RuntimeError):
-    """An answer cannot continue because of its request; the engine is healthy, and no other
+    """A response cannot continue because of its request; the engine is healthy, and no other
     engine could continue. The message names the field."""
 
 
@@ -30,7 +30,7 @@ class Engine(Protocol):
         ...
 
     def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
-        """Stream an answer; closing the iterator cancels the work before the next step.
+        """Stream a response; closing the iterator cancels the work before the next step.
 
         Raises EngineRefusedError (unknown method, prompt too long) and EngineBusyError at the
         first iteration; a failure afterwards is a last chunk with finish_reason "error", and with

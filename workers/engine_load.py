@@ -60,14 +60,14 @@ class EngineLoad:
                 self._decoding[request.method] -= 1
 
     def begun(self, answer: Underway) -> None:
-        """Count an answer that has its first token. Counting on arrival keeps the cost of a step
+        """Count a response that has its first token. Counting on arrival keeps the cost of a step
         linear in the batch."""
         with self._lock:
             self._begun.add(answer.request.request_id)
             self._decoding[answer.request.method] += 1
 
     def stepped(self, method: str, seconds: float) -> None:
-        """Add the seconds of one answer's decode step."""
+        """Add the seconds of one response's decode step."""
         known = self.step_seconds
         self.step_seconds = known | {method: _blend(known.get(method, seconds), seconds)}
 
@@ -98,7 +98,8 @@ class EngineLoad:
         return len(running), len(waiting), outstanding, free
 
     def requests(self) -> dict[str, int]:
-        """Return the tokens that each answer may still emit, by request id, running ones first."""
+        """Return the tokens that each response may still emit, by request id, running ones
+        first."""
         running, waiting = self._running_and_waiting()
         return {a.request.request_id: a.outstanding for a in [*running, *waiting]}
 
@@ -109,7 +110,7 @@ class EngineLoad:
 
     def _running_and_waiting(self) -> tuple[list[Underway], list[Underway]]:
         """Return the waiting answers: the newest, as many as the scheduler reported after its
-        last step. An answer whose prompt is being read is running."""
+        last step. A response whose prompt is being read is running."""
         with self._lock:
             everyone = sorted(self._answers.values(), key=lambda a: a.output_tokens == 0)
             begun = sum(answer.output_tokens > 0 for answer in everyone)

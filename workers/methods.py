@@ -233,7 +233,7 @@ def get_method(name: str) -> MethodSpec:
 
 
 PAST_ANSWERS = "max_cached_requests"
-"""Setting of vLLM's suffix drafter: how many past answers of any scope it drafts from."""
+"""Setting of vLLM's suffix drafter: how many past responses of any scope it drafts from."""
 
 
 def refused_field(portfolio: Sequence[MethodSpec], sampling: SamplingParams) -> str | None:
@@ -257,7 +257,7 @@ def refused_draft(spec: MethodSpec, max_draft_tokens: int | None) -> str | None:
 
 
 def keeps_every_answer(spec: MethodSpec, *, elsewhere: bool) -> bool:
-    """Return whether a method drafts from the past answers of all requests, as vLLM's suffix
+    """Return whether a method drafts from the past responses of all requests, as vLLM's suffix
     drafter does. elsewhere: its engine is a server that our settings do not reach."""
     keeps_none = spec.settings.get("drafter", {}).get(PAST_ANSWERS) == 0 and not elsewhere
     return (spec.engine, spec.drafter) == ("vllm", "suffix") and not keeps_none

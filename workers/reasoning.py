@@ -1,4 +1,4 @@
-"""The reasoning that a model writes between think tags, apart from its answer."""
+"""The reasoning that a model writes between think tags, apart from its response."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TAG_TOKENS = 64
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Where the reasoning of an answer is.
+    """Where the reasoning of a response is.
 
-    begin, end: the tags. opened: the prompt ends with the first of them, so that the answer begins
-    with reasoning. shown: whether the client wants to read it.
+    begin, end: the tags. opened: the prompt ends with the first of them, so that the response
+    begins with reasoning. shown: whether the client wants to read it.
     """
 
     begin: str
@@ -33,7 +33,7 @@ class Reasoning:
     shown: bool = True
 
     def content(self, text: str) -> str:
-        """Return a whole answer without its reasoning."""
+        """Return a whole response without its reasoning."""
         splitter = Splitter(self)
         return splitter.push(text)[1] + splitter.finish()[1]
 
@@ -41,7 +41,7 @@ class Reasoning:
 class Thinking:
     """Find the reasoning of a tokenizer's conversations, by the think tags of its chat template.
 
-    There is none if the template has no tags, or if the answer's text does not show them.
+    There is none if the template has no tags, or if the response's text does not show them.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -52,9 +52,9 @@ class Thinking:
         self._tags = next((t for t in shown if t[0] in template and t[1] in template), None)
 
     def reasoning(self, prompt: Sequence[int], continued: str, *, shown: bool) -> Reasoning | None:
-        """Return where the answer to a prompt has its reasoning, None if nowhere.
+        """Return where the response to a prompt has its reasoning, None if nowhere.
 
-        continued: the message that the answer continues, if it continues one.
+        continued: the message that the response continues, if it continues one.
         """
         if self._tags is None:
             return None
@@ -67,9 +67,9 @@ class Thinking:
 class Splitter:
     """Split a growing answer into reasoning and content.
 
-    Only a block at the answer's beginning is reasoning; tags elsewhere are content. Spaces and line
-    ends around the block's text and before the content belong to neither. In whatever pieces the
-    text comes, the parts are the same.
+    Only a block at the response's beginning is reasoning; tags elsewhere are content. Spaces and
+    line ends around the block's text and before the content belong to neither. In whatever pieces
+    the text comes, the parts are the same.
     """
 
     def __init__(self, reasoning: Reasoning) -> None:
@@ -89,7 +89,7 @@ class Splitter:
         return reasoning, self._after() if self._place == "after" else ""
 
     def finish(self) -> tuple[str, str]:
-        """Return the withheld parts, once the answer has ended."""
+        """Return the withheld parts, once the response has ended."""
         held = self._released()
         if self._place == "inside":
             return (held if self._said else held.lstrip()).rstrip(), ""

@@ -1,4 +1,4 @@
-"""One answer's way from the stepper thread to its consumer."""
+"""One response's way from the stepper thread to its consumer."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ class _Piece:
 
 
 class Stream:
-    """One answer's mailbox; a slow consumer gets several steps in one chunk."""
+    """One response's mailbox; a slow consumer gets several steps in one chunk."""
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
@@ -58,7 +58,7 @@ class Stream:
         *,
         request_fault: bool = False,
     ) -> None:
-        """End the answer; called in the stepper thread. The first reason stands."""
+        """End the response; called in the stepper thread. The first reason stands."""
         with self._lock:
             if self._finish is None:
                 self._finish, self._stats, self._error = reason, stats, error

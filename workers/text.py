@@ -139,12 +139,12 @@ def _traits(backend: Tokenizer) -> tuple[Literal["bytes", "fallback", "text"], f
 class StopStrings:
     """Hold back text that may be the start of a stop string.
 
-    The answer ends before the stop string that is complete first; of several that end together,
+    The response ends before the stop string that is complete first; of several that end together,
     before the longest. So the pieces of the text do not matter.
     """
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
-        """include: the answer ends with the stop string, not before it."""
+        """include: the response ends with the stop string, not before it."""
         self._stops = [stop for stop in stops if stop]
         self._include = include
         self._held = ""
@@ -172,7 +172,7 @@ class StopStrings:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """Return the withheld text, once the answer has ended without a stop string."""
+        """Return the withheld text, once the response has ended without a stop string."""
         held, self._held = self._held, ""
         return held
 
@@ -183,7 +183,7 @@ class StopStrings:
 
 
 class AnswerText:
-    """Decode an answer's tokens, up to an end token or a stop string."""
+    """Decode a response's tokens, up to an end token or a stop string."""
 
     def __init__(self, backend: Tokenizer, eos: Collection[int], sampling: SamplingParams) -> None:
         """eos: the model's own end tokens."""
@@ -196,7 +196,7 @@ class AnswerText:
         self._stops = StopStrings(sampling.stop, include=self._include)
 
     def push(self, tokens: Sequence[int]) -> tuple[int, str]:
-        """Append tokens. Return how many belong to the answer and their text; set `ended` at its
+        """Append tokens. Return how many belong to the response and their text; set `ended` at its
         end.
 
         Engines see to it that none of the first `min_tokens` is an end token.
@@ -220,14 +220,14 @@ class AnswerText:
         return end + 1, text
 
     def go_on(self, tokens: Sequence[int]) -> None:
-        """Continue an answer whose beginning was emitted elsewhere. Raises EngineRefusedError
-        where the answer has ended with it."""
+        """Continue a response whose beginning was emitted elsewhere. Raises EngineRefusedError
+        where the response has ended with it."""
         self.push(tokens)
         if self.ended:
             raise EngineRefusedError("answered_token_ids: the answer has ended with them")
 
     def flush(self) -> str:
-        """Return the withheld text, once the answer has ended; nothing after a stop string."""
+        """Return the withheld text, once the response has ended; nothing after a stop string."""
         if self._stops.hit:
             return ""
         return self._stops.push(self._detokenizer.flush()) + self._stops.flush()
@@ -256,7 +256,7 @@ class TokenText:
         self._byte_level = decoder is not None and b"ByteLevel" in decoder.__getstate__()
 
     def is_special(self, token: int) -> bool:
-        """Return whether the token never shows in an answer's text."""
+        """Return whether the token never shows in a response's text."""
         return token in self._special
 
     def raw(self, token: int) -> bytes:

@@ -1,4 +1,5 @@
-"""From the prompts of a request to its answers: its caller's limits, its deadline, its headers."""
+"""From the prompts of a request to its responses: its caller's limits, its deadline, its
+headers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +19,8 @@ from schemas import AppConfig, LoadReport
 from schemas.keys import Priority
 
 NO_LEARNING = "x-specadapt-no-learning"
-"""A header that keeps a request's prompt, its vector and its answer out of learning and out of past
-answers, whatever its value."""
+"""A header that keeps a request's prompt, its vector and its response out of learning and out of
+past answers, whatever its value."""
 
 SHARES: Mapping[Priority, float] = {"low": 0.25, "normal": 0.75, "high": 1.0}
 """Per priority, the share of all waiting places that may be full before requests are refused. At 1

@@ -65,10 +65,10 @@ class EventStream(StreamingResponse):
 async def streamed(
     beginning: Awaitable[Begun], failed: Callable[[ApiError], str], ping: str = COMMENT
 ) -> EventStream:
-    """Return the response of a stream once its answers have their first chunks, or after
+    """Return the response of a stream once its responses have their first chunks, or after
     FIRST_SECONDS.
 
-    failed: writes an error as events. Raises ApiError if the answers fail before; later the error
+    failed: writes an error as events. Raises ApiError if the responses fail before; later the error
     is part of the stream.
     """
     waiting = asyncio.ensure_future(beginning)

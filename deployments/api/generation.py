@@ -80,8 +80,8 @@ class GenerationRequest(StructuredRequest, ABC):
 
     `top_k` 0 and -1 keep the whole vocabulary. `priority` above 0 and `service_tier` "flex" put the
     request among those that are refused first under load. `prompt_cache_key` and `cache_salt` are
-    scopes: only requests with the same ones share cached prefixes and past answers. `store` false
-    keeps the answer out of the drafters' training.
+    scopes: only requests with the same ones share cached prefixes and past responses. `store` false
+    keeps the response out of the drafters' training.
     """
 
     default_max_tokens: ClassVar[int | None]
@@ -132,7 +132,7 @@ class GenerationRequest(StructuredRequest, ABC):
 
     @property
     def open_ended(self) -> bool:
-        """Return whether only the context limits the answer."""
+        """Return whether only the context limits the response."""
         return self.wanted_tokens is None and self.default_max_tokens is None
 
     @property
@@ -163,7 +163,7 @@ class GenerationRequest(StructuredRequest, ABC):
     ) -> SamplingParams:
         """Return how to decode after `prompt_tokens` in a context of `context_length` tokens.
 
-        Without max_tokens the answer may take the rest of the context, up to the endpoint's
+        Without max_tokens the response may take the rest of the context, up to the endpoint's
         default. field: the prompt's name in errors. Raises ApiError: `context_length_exceeded` if
         the request does not fit, and for fields that contradict each other.
         """

@@ -16,7 +16,7 @@ _LIVE = ("step_ratio", "batch_ratio", "prefill_ratio", "profile_share")
 
 
 def table_summary(table: RoutingTable) -> dict[str, Any]:
-    """Return the table in force as JSON.
+    """Return the active table as JSON.
 
     `evidence` per cluster and method: acceptance (tokens per target step, over all temperature
     bands), the target steps behind it offline and live, the paired speedup it was fitted on, and
@@ -55,7 +55,7 @@ def explanation(decision: Decision, prompt: Prompt, table: RoutingTable) -> dict
         "prompt_tokens": len(prompt.token_ids),
         "max_tokens": prompt.sampling.max_tokens,
         "temperature": prompt.sampling.temperature,
-        "deviation": explained(table, cluster, decision.foretold),
+        "deviation": explained(table, cluster, decision.predicted_acceptance),
         "evidence": _evidence(table, cluster, _speeds(table)) if cluster >= 0 else None,
     }
 

@@ -13,7 +13,7 @@ Entry = tuple[int, TokenLogprobs]
 class ChatLogprobs:
     """Write `choices[].logprobs` of /v1/chat/completions.
 
-    hides_special: special tokens are not in the answer's text, and so not here.
+    hides_special: special tokens are not in the response's text, and so not here.
     """
 
     def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
@@ -36,7 +36,7 @@ class ChatLogprobs:
 
 
 class CompletionLogprobs:
-    """Write `choices[].logprobs` of /v1/completions; offsets count characters of this answer.
+    """Write `choices[].logprobs` of /v1/completions; offsets count characters of this response.
 
     hides_special: as in ChatLogprobs.
     """

@@ -73,7 +73,7 @@ def joined(content: str | Sequence[_Part] | None) -> str:
 
 
 class Prediction(Input):
-    """OpenAI's predicted output: a text that the answer is expected to resemble."""
+    """OpenAI's predicted output: a text that the response is expected to resemble."""
 
     type: Literal["content"]
     content: Content

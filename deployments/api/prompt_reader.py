@@ -305,7 +305,7 @@ class PromptReader:
             raise ApiError(400, str(error), param="messages", code="invalid_value") from error
 
     async def _predicted(self, request: ChatRequest, caller: Caller) -> tuple[int, ...]:
-        """Return the tokens of the predicted answer. Raises ApiError for one that is longer than
+        """Return the tokens of the predicted response. Raises ApiError for one that is longer than
         any answer."""
         if request.prediction is None:
             return ()

@@ -41,7 +41,7 @@ _DONE = "data: [DONE]\n\n"
 
 
 class Reply:
-    """Write the answers of one request under one id, each prompt's choices in turn.
+    """Write the responses of one request under one id, each prompt's choices in turn.
 
     answers: per prompt its choices. ids: whether to give the tokens' ids, as vLLM's
     `return_token_ids`.
@@ -79,7 +79,7 @@ class Reply:
         }
 
     def read_calls(self, parser: Callable[[], ToolCallParser | None]) -> None:
-        """Read tool calls out of the answers. parser: makes a parser for each."""
+        """Read tool calls out of the responses. parser: makes a parser for each."""
         self._spoken = [Spoken(parser(), prompt.reasoning) for prompt in self._prompts]
 
     def headers(self) -> dict[str, str]:
@@ -87,7 +87,7 @@ class Reply:
         return headers_of(self._firsts[0])
 
     async def whole(self) -> dict[str, Any]:
-        """Return the response body without streaming. Raises ApiError if an answer breaks off."""
+        """Return the response body without streaming. Raises ApiError if a response breaks off."""
         choices = [_Choice(Said(prompt.echoed)) for prompt in self._prompts]
         async with aclosing(interleaved(self._answers)) as chunks:
             async for index, chunk in (one async for arrived in chunks for one in arrived):
@@ -120,7 +120,7 @@ class Reply:
     ) -> AsyncGenerator[str, None]:
         """Yield server-sent events, those of chunks that arrive together as one piece.
 
-        The first piece has the roles, the last one the usage and [DONE]. An answer that breaks off
+        The first piece has the roles, the last one the usage and [DONE]. A response that breaks off
         ends with an error event instead. told: fields that the first event has in addition.
         """
         self._told = told
@@ -242,15 +242,15 @@ class Reply:
 
 
 class DraftedRuns:
-    """Split one answer's text into runs (text, drafted), chunk by chunk.
+    """Split one response's text into runs (text, drafted), chunk by chunk.
 
     A token's bytes may be part of a character, which then belongs to the token that completes it.
-    Texts are the tokens' own: they can be ahead of the answer's text while it is held back for a
+    Texts are the tokens' own: they can be ahead of the response's text while it is held back for a
     stop sequence, and go beyond it if one is found.
     """
 
     def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
-        """hides_special: special tokens are not in the answer's text."""
+        """hides_special: special tokens are not in the response's text."""
         self._tokens, self._hides_special = tokens, hides_special
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
         self._first = True
@@ -278,7 +278,7 @@ class DraftedRuns:
 
 @dataclass
 class _Streamed:
-    """Hold what the next events of an answer have to say.
+    """Hold what the next events of a response have to say.
 
     runs: None unless `include_drafted` is asked for. echoed: the prompt's text before the first
     piece. prompt_ids: the field with the prompt's ids, for the first event. unsaid: log
@@ -293,7 +293,7 @@ class _Streamed:
 
 @dataclass
 class _Choice:
-    """Collect an answer's chunks."""
+    """Collect a response's chunks."""
 
     said: Said
     begun: bool = False
@@ -324,7 +324,7 @@ def data(body: Mapping[str, Any]) -> str:
 
 
 def message(said: Said) -> dict[str, Any]:
-    """Return a whole answer as a choice's message."""
+    """Return a whole response as a choice's message."""
     body: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
     if said.reasoning:
         body["reasoning_content"] = said.reasoning

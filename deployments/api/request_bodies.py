@@ -1,4 +1,4 @@
-"""The bodies of requests for answers, as OpenAI's, of the routing question asked like one, and of
+"""The bodies of requests for responses, as OpenAI's, of the routing question asked like one, and of
 /tokenize and /detokenize, as vLLM's."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -46,7 +46,7 @@ class Templated(Input):
 
     @property
     def offer(self) -> Offer:
-        """Return the functions that the template shows and the answer may call."""
+        """Return the functions that the template shows and the response may call."""
         return Offer(self.tools, self.tools)
 
     def template(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Templated(Input):
 
 
 class ChatRequest(Templated, GenerationRequest):
-    """POST /v1/chat/completions. Without a maximum the answer ends with the context."""
+    """POST /v1/chat/completions. Without a maximum the response ends with the context."""
 
     default_max_tokens: ClassVar[int | None] = None
     prompt_field: ClassVar[str] = "messages"
@@ -93,7 +93,7 @@ class ChatRequest(Templated, GenerationRequest):
 
     @property
     def offer(self) -> Offer:
-        """Return the functions that the answer may call. Raises ApiError for a wrong choice."""
+        """Return the functions that the response may call. Raises ApiError for a wrong choice."""
         offer = offered(self.tools, self.tool_choice, self.parallel_tool_calls)
         if offer.required and self.ignore_eos:
             why = "not possible where the answer has to be a tool call; leave it out"
@@ -117,7 +117,7 @@ class ChatRequest(Templated, GenerationRequest):
 
 
 class CompletionRequest(GenerationRequest):
-    """POST /v1/completions. Without a maximum an answer has at most 16 tokens, as OpenAI's.
+    """POST /v1/completions. Without a maximum a response has at most 16 tokens, as OpenAI's.
 
     Several prompts are answered side by side, `n` times each and at most 64 times altogether.
     With `max_tokens` 0 they are read and not answered.
@@ -151,7 +151,7 @@ class CompletionRequest(GenerationRequest):
     def prompts(self) -> dict[str, str | list[int]]:
         """Return each prompt, text or token ids, under the name that an error gives it.
 
-        Raises ApiError if the request asks for more answers than one request may have.
+        Raises ApiError if the request asks for more responses than one request may have.
         """
         given = self.prompt
         if isinstance(given, str):

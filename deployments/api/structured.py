@@ -79,7 +79,7 @@ class StructuredOutputs(Input):
 
 
 class StructuredRequest(Input):
-    """The fields by which a request asks for a form of its answer."""
+    """The fields by which a request asks for a form of its response."""
 
     response_format: ResponseFormat = ResponseFormat(type="text")
     grammar: GrammarField | None = None
@@ -100,7 +100,7 @@ class StructuredRequest(Input):
 
     @cached_property
     def wanted_grammar(self) -> tuple[str, Grammar] | None:
-        """Return the one grammar that the answer has to follow, with its field; None without one.
+        """Return the one grammar that the response has to follow, with its field; None without one.
 
         Raises ApiError naming the field if there are two, if one lacks its text, or with
         ignore_eos.

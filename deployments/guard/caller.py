@@ -10,7 +10,7 @@ from deployments.errors import ApiError
 from schemas.keys import ApiKey, KeyRing, Limits, Priority
 
 WORK_TOKENS = 1000
-"""Tokens that a second of a core counts as where no answer's tokens count: reading bodies,
+"""Tokens that a second of a core counts as where no response's tokens count: reading bodies,
 tokenising, checking grammars."""
 
 Clock = Callable[[], float]
@@ -221,12 +221,12 @@ class Caller:
         self.cached_tokens += tokens
 
     def spend(self, tokens: int) -> None:
-        """Count tokens of the answers."""
+        """Count tokens of the responses."""
         self.output_tokens += tokens
         self._charge(tokens)
 
     def worked(self, seconds: float) -> None:
-        """Count work on the request that is no answer, whatever becomes of the request. Limits
+        """Count work on the request that is no response, whatever becomes of the request. Limits
         that it exceeds refuse the next ones."""
         self._work += seconds * WORK_TOKENS
         self._charge(seconds * WORK_TOKENS)

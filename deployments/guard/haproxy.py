@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Ray Serve's HAProxy with bounds: Ray starts this file in its place.
+"""Start HAProxy for Ray Serve, with limits added to the configuration that Ray writes.
 
-Ray writes HAProxy's configuration from a template that has no place for more. This program adds to
-it what is missing, each time Ray starts HAProxy, and then becomes HAProxy. It needs nothing but the
+Ray's template for the configuration cannot be extended. Ray starts this program in place of
+HAProxy: it adds what is missing and then becomes HAProxy. It needs nothing but the
 standard library and the package with the binary, since HAProxy starts with every new ingress.
 """
 
@@ -34,12 +34,13 @@ SETTINGS = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(_BUFFER_BYTES),
     # With every new set of ingresses a new HAProxy takes over. The old one ends with its last
-    # answer; after Ray's 120 s it would cut the others.
+    # response; Ray's default of 120 s would cut longer ones.
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
-    # Ray derives this from the former. A port that a former ingress had leads to an ingress.
+    # Ray derives this from the setting before. A port that an ended ingress used must not be
+    # reused while an old HAProxy may still send requests to it.
     "RAY_SERVE_PORT_QUARANTINE_S": "150",
-    # An ingress that ends is told to HAProxy within a second, and then refuses connections, which
-    # HAProxy takes elsewhere. It also waits so long where it is the last one.
+    # HAProxy hears within a second of an ingress that ends, and takes its connections elsewhere.
+    # The last ingress waits as long.
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
 }
 """Environment of every node behind HAProxy, in addition to `_BINARY`."""
@@ -88,10 +89,10 @@ def bounded(configuration: str) -> str:
         (rf"^listen stats\n{section}", ""),
         # Goes on to an ingress, where it is closed.
         (r"^ +http-request return .* if routes\n", ""),
-        # A few headers too many reach an ingress, whose answer is precise.
+        # A few headers too many reach an ingress, whose error is precise.
         (r"^(global\n)", rf"\1    tune.http.maxhdr {2 * MAX_HEADERS}\n"),
         (r"^(defaults\n)", rf"\1    timeout http-request {_HEADER_SECONDS}s\n"),
-        # Ray's metrics keep every name of a method for ever.
+        # Ray's metrics keep a series for every HTTP method ever seen.
         (r"^(frontend http_frontend\n +bind .*\n)", rf"\1{refused}"),
     ]
     if not re.search("^ +use_backend ", configuration, re.MULTILINE):
@@ -102,7 +103,7 @@ def bounded(configuration: str) -> str:
         configuration, found = re.subn(pattern, replacement, configuration, flags=re.MULTILINE)
         if not found:
             raise ValueError(f"Ray's configuration of HAProxy has nothing like {pattern!r}")
-    # Ray's default, to which nobody listens; another one was asked for.
+    # Ray's default log target, where nothing listens; a configured one stays.
     return configuration.replace("    log 127.0.0.1:514 local0 info\n", "")
 
 

@@ -25,7 +25,7 @@ KINDS: dict[Isolation, tuple[str, ...]] = {
 class KeyFile:
     """Read keys from a YAML or JSON file, such as a mounted secret.
 
-    An unreadable new version is logged and the previous keys stay in force. Raises ValueError if
+    An unreadable new version is logged and the previous keys stay active. Raises ValueError if
     the first version is unreadable.
     """
 
@@ -37,7 +37,7 @@ class KeyFile:
 
     @property
     def ring(self) -> KeyRing:
-        """Return the keys in force."""
+        """Return the active keys."""
         self._refresh()
         return self._ring
 
@@ -88,7 +88,8 @@ def _version(file: Path) -> tuple[int, ...] | None:
 def scope_of(key: ApiKey, isolation: Isolation) -> str:
     """Return the scope of a key's requests.
 
-    Requests share caches and past answers within a scope only. A key without a tenant has its own.
+    Requests share caches and past responses within a scope only. A key without a tenant has its
+    own.
     """
     if isolation == "none":
         return ""

@@ -81,7 +81,7 @@ class _TooLargeError(Exception):
 class BoundedHeaders(HttpToolsProtocol):
     """Uvicorn's HTTP/1.1 with at most MAX_HEADERS headers and MAX_HEADER_BYTES bytes of them.
 
-    The request's line and trailers count too. Beyond, the answer is 431 and the connection ends.
+    The request's line and trailers count too. Beyond, the response is 431 and the connection ends.
     Uvicorn itself collects headers without limit.
     """
 
@@ -141,7 +141,7 @@ class BoundedHeaders(HttpToolsProtocol):
     def _refuse(self) -> None:
         self._refused = True
         if self.cycle is not None and not self.cycle.response_complete:
-            # These are trailers, and the request has an answer of its own.
+            # These are trailers, and the request has a response of its own.
             self.transport.close()
             return
         error = ApiError(
@@ -156,5 +156,6 @@ class BoundedHeaders(HttpToolsProtocol):
             + b"content-length: %d\r\n\r\n" % len(body)
             + body
         )
-        # Closed with unread bytes, the connection would be reset before the client has the answer.
+        # Closed with unread bytes, the connection would be reset before the client has the
+        # response.
         self.loop.call_later(_LINGER_SECONDS, self.transport.close)

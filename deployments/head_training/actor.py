@@ -1,4 +1,4 @@
-"""The actor of an application that keeps samples of its answers, tunes its heads on them, and
+"""The actor of an application that keeps samples of its responses, tunes its heads on them, and
 decides on canaries; and an ingress's connection to it."""
 
 import asyncio
@@ -42,11 +42,11 @@ SEND_SECONDS = 5.0
 CALL_SECONDS = 30.0
 """Longest call: the first one starts the actor, and the store may be slow."""
 MOST_TOKENS = 500_000
-"""Tokens of prompts and answers that wait. A small answer counts as more (`Sample.room`)."""
+"""Tokens of prompts and responses that wait. A small answer counts as more (`Sample.size`)."""
 
 
 class HeadTrainingActor:
-    """Keep samples of answers. Tune heads on them and decide on canaries in threads of its own.
+    """Keep samples of responses. Tune heads on them and decide on canaries in threads of its own.
 
     Answers, versions and rounds belong to the target that was there at the start.
     """
@@ -142,10 +142,10 @@ class SampleLine:
         self._away = False
 
     def add(self, sample: Sample) -> None:
-        """Queue an answer without waiting."""
-        if self._tokens + sample.room <= MOST_TOKENS:
+        """Queue a response without waiting."""
+        if self._tokens + sample.size <= MOST_TOKENS:
             self._waiting.append(sample)
-            self._tokens += sample.room
+            self._tokens += sample.size
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
@@ -172,7 +172,7 @@ class SampleLine:
             return
         self._away = False
         del self._waiting[: len(batch)]
-        self._tokens -= sum(sample.room for sample in batch)
+        self._tokens -= sum(sample.size for sample in batch)
 
     async def _send_forever(self) -> None:
         await forever(self.send, lambda _: self._line.pause(SEND_SECONDS))

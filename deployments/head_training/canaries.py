@@ -30,7 +30,7 @@ SUMS = ("answers", "steps", "tokens", "steps_squared", "tokens_squared", "steps_
 """Fields of HeadCounts in the order of `Sums`."""
 Sums = NDArray[np.float64]
 EVERY = "all", 0
-"""Key of the answers of all methods, whose other sums are 0."""
+"""Key of the responses of all methods, whose other sums are 0."""
 
 Verdict = Literal["promote", "roll back"]
 
@@ -92,10 +92,10 @@ def _rate(sums: Sums) -> tuple[float, float]:
 
 
 def verdict(canary: Sums, active: Sums, *, overdue: bool) -> tuple[Verdict | None, str]:
-    """Decide on a canary by its answers and those of the active version, and say why.
+    """Decide on a canary by its responses and those of the active version, and say why.
 
     The verdict is None while there is too little evidence. overdue: whether a canary that is not
-    shown to be worse is promoted, since it was better on held-out answers.
+    shown to be worse is promoted, since it was better on held-out responses.
     """
     if min(canary[0], active[0]) < LEAST_ANSWERS:
         why = f"it was better on held-out answers, and routing gave it only {canary[0]:.0f}"
@@ -129,7 +129,7 @@ class CanaryJudge:
         self._problem: str | None = None
 
     def step(self) -> None:
-        """Look at the answers and decide, as is due. Raises nothing."""
+        """Look at the responses and decide, as is due. Raises nothing."""
         now = time.monotonic()
         if now < self._look:
             return

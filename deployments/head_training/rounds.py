@@ -1,4 +1,4 @@
-"""Select samples: which are kept, when a round of training is due, and what it learns from."""
+"""Which responses are kept for head training, when a round is due, and what it trains on."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -10,23 +10,23 @@ from schemas import LEAST_CONVERSATIONS, PastRounds, Sample, SampleSpan
 from schemas.sample import HELD_BACK
 
 ROUND_TOKENS = 30_000
-"""New answer tokens that begin a round: about so many gave 3.6% more tokens per step."""
+"""New response tokens that begin a round: about this many gave 3.6% more tokens per step."""
 MOST_TOKENS = 300_000
 """Tokens of a round's samples. At least half of them are older samples, if there are as many."""
 MOST_HELD = 300
 """Held-out answers that a candidate is judged on."""
 REPEATED = 8
-"""First tokens of an answer by which a later prompt that repeats it is recognised."""
+"""First tokens of a response by which a later prompt that repeats it is recognised."""
 
 Cluster = tuple[str, int]
 """A routing table's fit id, and a cluster of it."""
 
 
 class Reservoir:
-    """Keep samples of at most `most_tokens` tokens, prompts and answers together.
+    """Keep samples of at most `most_tokens` tokens, prompts and responses together.
 
-    If there is no room, the cluster that takes the most gives up samples. A flood of one kind thus
-    replaces its own samples, and a cluster that needs no more than an even share keeps all of its
+    If the reservoir is full, the largest cluster drops samples. Many similar prompts thus replace
+    only each other, and a cluster that needs no more than an even share keeps all of its
     own. Within a cluster the samples with the lowest hashes go first, which leaves a uniform sample
     (bottom-k sketches, Cohen and Kaplan, 10.1145/1281100.1281133).
     """
@@ -35,29 +35,29 @@ class Reservoir:
         self._most_tokens = most_tokens
         self._samples: dict[str, Sample] = {}
         self._ranked: dict[Cluster, list[tuple[bytes, str]]] = {}
-        self._room: Counter[Cluster] = Counter()
+        self._taken: Counter[Cluster] = Counter()
 
     def add(self, sample: Sample) -> None:
         """Add a sample unless it is there or larger than the reservoir.
 
-        If there is no room, drop others or the sample itself.
+        If the reservoir is full, drop others or the sample itself.
         """
-        if sample.id in self._samples or sample.room > self._most_tokens:
+        if sample.id in self._samples or sample.size > self._most_tokens:
             return
         cluster = sample.fit_id, sample.cluster
         self._samples[sample.id] = sample
-        self._room[cluster] += sample.room
+        self._taken[cluster] += sample.size
         rank = blake2b(sample.id.encode(), digest_size=8).digest()
         heapq.heappush(self._ranked.setdefault(cluster, []), (rank, sample.id))
-        while self._room.total() > self._most_tokens:
-            largest = max(self._room, key=lambda one: (self._room[one], one))
+        while self._taken.total() > self._most_tokens:
+            largest = max(self._taken, key=lambda one: (self._taken[one], one))
             _, lowest = heapq.heappop(self._ranked[largest])
-            self._room[largest] -= self._samples.pop(lowest).room
+            self._taken[largest] -= self._samples.pop(lowest).size
 
     def discard(self, unwanted: Callable[[Sample], bool]) -> None:
         """Remove the samples for which `unwanted` is true."""
         kept = [sample for sample in self if not unwanted(sample)]
-        self._samples, self._ranked, self._room = {}, {}, Counter()
+        self._samples, self._ranked, self._taken = {}, {}, Counter()
         for sample in kept:
             self.add(sample)
 
@@ -69,9 +69,9 @@ def whole_conversations(kept: Iterable[Sample]) -> list[Sample]:
     """Return the samples, with later turns of a completion in the first turn's conversation.
 
     A chat's turns share its messages, a completion has none. Its prompt is a later turn if it
-    begins with another sample's prompt and the first REPEATED tokens of the answer. A hash of each
-    prompt's first tokens would join all prompts of one template. Turns that the client changed, or
-    that are tokenised differently when repeated, stay apart.
+    begins with another sample's prompt and the first REPEATED tokens of the response. A hash of
+    each prompt's first tokens would join all prompts of one template. Turns that the client
+    changed, or that are tokenised differently when repeated, stay apart.
     """
     samples = list(kept)
     prompts = [(each.prompt_token_ids, True, i) for i, each in enumerate(samples)]
@@ -108,7 +108,7 @@ def lacking(kept: Sequence[Sample]) -> str | None:
 
 
 def are_enough(kept: Iterable[Sample], past: PastRounds) -> bool:
-    """Return whether a round is due: samples after the last one have ROUND_TOKENS answer tokens.
+    """Return whether a round is due: samples after the last one have ROUND_TOKENS response tokens.
 
     Each round in a row that gave no better head doubles what the next one needs, up to half of what
     is kept.
@@ -121,9 +121,9 @@ def are_enough(kept: Iterable[Sample], past: PastRounds) -> bool:
 
 def held_samples(kept: Iterable[Sample]) -> list[Sample]:
     """Return the samples that judge a head, oldest first: the newest of each cluster in turn, so
-    that a flood of one kind leaves the others their say."""
+    that many samples of one cluster do not crowd out the others."""
     clusters = defaultdict[Cluster, list[Sample]](list)
-    # The target itself gives an answer's first token, and nothing is drafted for it.
+    # The target itself gives a response's first token, and nothing is drafted for it.
     judging = (s for s in kept if s.held and len(s.answer_token_ids) > 1)
     for sample in sorted(judging, key=_time, reverse=True):
         clusters[sample.fit_id, sample.cluster].append(sample)
@@ -139,7 +139,7 @@ def round_samples(kept: Iterable[Sample], since: float) -> list[Sample]:
     """
     learned = _learned(kept)
     newest = sorted((s for s in learned if s.time > since), key=_time, reverse=True)
-    # By id, which is random: older samples stand for all of their time.
+    # By id, which is random: older samples cover the whole period.
     older = sorted((s for s in learned if s.time <= since), key=lambda sample: sample.id)
     recent = _within(newest, MOST_TOKENS // 2)
     older = _within(older, MOST_TOKENS - _tokens(recent))
@@ -155,13 +155,12 @@ def span_of(samples: Sequence[Sample]) -> SampleSpan:
 
 
 def answer_tokens(samples: Iterable[Sample]) -> int:
-    """Return the number of answer tokens."""
+    """Return the number of response tokens."""
     return sum(len(sample.answer_token_ids) for sample in samples)
 
 
 def _learned(kept: Iterable[Sample]) -> list[Sample]:
-    """Return the samples that rounds may learn from. A larger one would leave no room to the
-    others, nor have any itself if it is new."""
+    """Return the samples that rounds may learn from. A larger one leaves no space for others."""
     return [each for each in kept if not each.held and each.tokens <= MOST_TOKENS // 2]
 
 

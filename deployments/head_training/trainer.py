@@ -1,4 +1,4 @@
-"""Tune an application's heads on its answers, and offer what is better as canaries."""
+"""Tune an application's heads on its responses, and offer what is better as canaries."""
 
 import logging
 import time
@@ -44,7 +44,7 @@ MOST_STARTS = 3
 """Starts of a job whose process or actor is killed, by the system without memory for example."""
 CANARY_SHARE = 0.1
 REPLAY = "replay.jsonl"
-"""File in the bundle's folder with answers that are mixed into every round."""
+"""File in the bundle's folder with responses that are mixed into every round."""
 
 
 class HeadTrainer:

@@ -1,7 +1,7 @@
 """The feedback actor's body: it learns, saves what it learned, and hands out tables.
 
-Nothing is learned before the store was opened: until then the table on disk is in force and the
-ingresses keep their observations. If the store fails later, what was learned stays in force.
+Nothing is learned before the store was opened: until then the table on disk is active and the
+ingresses keep their observations. If the store fails later, what was learned stays active.
 
 The state is stored under the fit id of the table on disk, whatever refits follow. A restart
 continues with the last refit, and a new table on disk starts anew.
@@ -232,7 +232,7 @@ class Feedback:
     async def follow_heads(self, versions: Mapping[str, int]) -> None:
         """Discount what was learned of methods whose head was exchanged.
 
-        versions: by part, the version in force. The call is repeated; each change counts once.
+        versions: by part, the active version. The call is repeated; each change counts once.
         """
         async with self._learning:
             if not self._storage.opened or self._storage.superseded:
@@ -248,7 +248,7 @@ class Feedback:
             return await asyncio.to_thread(self._storage.snapshots)
 
     async def roll_back(self, number: int | None = None) -> Snapshot:
-        """Put a snapshot in force, by default the newest; the present state becomes a snapshot.
+        """Activate a snapshot, by default the newest; the present state becomes a snapshot.
 
         Raises UnknownSnapshotError, SupersededError, StoreAwayError, and ValueError for a snapshot
         that does not fit.
@@ -271,7 +271,7 @@ class Feedback:
             await self._replace(self._adaptation.anew(), "reset")
 
     async def _replace(self, adaptation: Adaptation, occasion: Occasion) -> None:
-        """Put another state in force once it is stored."""
+        """Activate another state once it is stored."""
         await self._keep(occasion)
         await self._save(adaptation)
         self._adaptation = adaptation
@@ -351,7 +351,7 @@ class Feedback:
             self._callers.stored(self._storage.stored)
 
     async def _refit(self) -> None:
-        """Make new clusters in the background and put them in force once they are stored."""
+        """Make new clusters in the background and activate them once they are stored."""
         try:
             made = await asyncio.to_thread(self._adaptation.refitting())
             async with self._learning:
@@ -362,7 +362,7 @@ class Feedback:
                     self._adaptation = following
                     self._metrics.refits.inc()
                     logger.info("prompts have drifted, fitted again: %s", made.fit.history[-1])
-        except Exception:  # the fit in force goes on, and the next test of the drift tries again
+        except Exception:  # the active fit goes on, and the next test of the drift tries again
             logger.exception("the refit failed")
         finally:
             self._refitting = None

@@ -43,7 +43,7 @@ TABLE_SECONDS = 1.0
 
 
 class FeedbackLink:
-    """Hold the table in force, the unacknowledged observations and the replicas' loads."""
+    """Hold the active table, the unacknowledged observations and the replicas' loads."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class FeedbackLink:
         return await self._asked(lambda actor: actor.history())
 
     async def roll_back(self, number: int | None) -> Snapshot:
-        """Put a snapshot in force. Raises ApiError 404 if it does not exist, 503 while the actor is
+        """Activate a snapshot. Raises ApiError 404 if it does not exist, 503 while the actor is
         away."""
         return await self._asked(lambda actor: actor.roll_back(number))
 
@@ -199,7 +199,7 @@ class FeedbackLink:
 
     def _count_changes(self, table: RoutingTable) -> None:
         # The first table replaces the one from disk: what changed before counts elsewhere. A
-        # refit's clusters are others, whose favourites nothing has changed to.
+        # refit's clusters are others, whose preferred methods nothing has changed to.
         if self._exchanged is None or table.fit_id != self.table.fit_id:
             return
         rows = zip(self.table.assignment, table.assignment, strict=True)

@@ -34,7 +34,7 @@ _Claimed = tuple[StateStore, dict[str, Any] | None, str | None]
 
 
 class Storage:
-    """Access the state in force and the snapshots as one owner.
+    """Access the active state and the snapshots as one owner.
 
     A call blocks for at most CALL_SECONDS. Not safe for concurrent calls. owner: see StateStore.
     """

@@ -86,7 +86,7 @@ def load_board(application: str, _config: AppConfig) -> Any:
 
 
 class LoadsLine:
-    """Hold the replicas' last reports, which stay in force while the board is away."""
+    """Hold the replicas' last reports, which stay active while the board is away."""
 
     def __init__(self, connect: Callable[[], Awaitable[LoadBoard]], poll_seconds: float) -> None:
         self.reports: tuple[LoadReport, ...] = ()

@@ -25,7 +25,7 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
     replica has reported, Serve chooses by the number of requests.
 
     Requests are served in order (FIFOMixin): Ray otherwise identifies requests by the id of the
-    HTTP request, which the answers to one prompt (`n`) share, and would never place the second.
+    HTTP request, which the responses to one prompt (`n`) share, and would never place the second.
     """
 
     def initialize_state(self, **_: Any) -> None:

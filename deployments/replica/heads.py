@@ -1,4 +1,4 @@
-"""A replica's heads follow the version store, and their answers are counted."""
+"""A replica's heads follow the version store, and their responses are counted."""
 
 import logging
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class HeadFollower:
 
     serving: version of each part that was ever exchanged. refused: by version, why the engine does
     not draft with it. A head that cannot be loaded is left out:
-    the engine drafts with the one it has, and while this is not the one active, without a canary.
+    the engine drafts with the one it has, and while this is not the active one, without a canary.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class HeadTally:
         self._counts: dict[tuple[str, int], HeadCounts] = {}
 
     def saw(self, stats: DecodeStats) -> None:
-        """Count an answer. One without a step after its first token says nothing."""
+        """Count a response. One without a step after its first token says nothing."""
         steps, tokens = stats.target_steps - 1, stats.output_tokens - 1
         if steps < 1 or stats.finish_reason == "error":
             return

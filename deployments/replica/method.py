@@ -84,7 +84,7 @@ class MethodReplica:
     async def generate(
         self, request: DecodeRequest, whole: bool
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Stream the answer as `DecodeChunk` dumps; with `whole` as a single one.
+        """Stream the response as `DecodeChunk` dumps; with `whole` as a single one.
 
         A refusal is a message `{"refused": why}` or `{"busy": why}` and not an exception, which
         Ray Serve would log with a traceback each time. Closing the stream cancels the work.
@@ -110,7 +110,7 @@ class MethodReplica:
     async def reconfigure(self, _user_config: object, rank: ReplicaRank) -> None:
         """Take the server of another rank; Ray Serve calls this.
 
-        A replica that replaces one which still ends its answers has a rank of its own until then,
+        A replica that replaces one which still ends its responses has a rank of its own until then,
         and would leave a server without requests. Answers that have begun end where they are.
         """
         if self._config.engine.openai is None:
@@ -250,7 +250,7 @@ def _report(load: LoadReport, board: Any) -> Any:
 async def merged(
     chunks: AsyncIterator[DecodeChunk], interval: Callable[[], float]
 ) -> AsyncGenerator[DecodeChunk, None]:
-    """Yield the same answer in fewer pieces, at most one every `interval` seconds.
+    """Yield the same response in fewer pieces, at most one every `interval` seconds.
 
     The first chunk goes at once (unless `interval` is infinite), and so does the last. Closes
     `chunks` when it is closed.

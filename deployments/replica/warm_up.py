@@ -1,4 +1,5 @@
-"""A replica's warm-up: one short answer of each method before it is ready, step times after it."""
+"""A replica's warm-up: one short response of each method before it is ready, step times after
+it."""
 
 import asyncio
 import itertools
@@ -26,10 +27,10 @@ PROSE = (
 More drafts would make the steps longer."""
 
 FIRST_TOKENS = 8
-"""Each method's answer before the replica is ready: a few steps compile what is compiled late."""
+"""Each method's response before the replica is ready: a few steps compile what is compiled late."""
 
 TOKENS, ROUNDS = 24, 5
-"""Methods take turns, so that other work on the machine slows all of them down alike. The answer
+"""Methods take turns, so that other work on the machine slows all of them down alike. The response
 with the shortest steps counts, because other work only makes steps longer."""
 
 TOGETHER = 8
@@ -61,11 +62,11 @@ async def measure(
     engine: Engine, text: Sequence[int], prose: Sequence[int], rows: int, own: set[str]
 ) -> list[DecodeStats]:
     """Let every method answer TEXT and, in full batches, PROSE while there are no requests; return
-    the answers with the shortest steps.
+    the responses with the shortest steps.
 
     text, prose: token ids. rows: sequences that the engine decodes at once. own: holds the ids of
-    the answers in progress, see `clients_load`. A request ends the answers in progress, which begin
-    anew when the engine is idle. An engine that fails is left as it is.
+    the responses in progress, see `clients_load`. A request ends the responses in progress, which
+    begin anew when the engine is idle. An engine that fails is left as it is.
 
     Each prompt starts at another place in the text, so that none is found in the prefix cache and
     prefills are measured too. Each has its own scope, so that none is drafted from another's
@@ -103,7 +104,7 @@ def _step_seconds(stats: DecodeStats) -> float:
 async def _undisturbed_answers(
     engine: Engine, asked: Sequence[DecodeRequest], own: set[str]
 ) -> list[DecodeStats]:
-    """Return the statistics of answers at once during which no request came.
+    """Return the statistics of responses at once during which no request came.
 
     One that a full engine refuses is left out, unless it is the only one. Raises what that raises.
     """

@@ -1,4 +1,4 @@
-"""Routing a validated prompt and streaming its answer."""
+"""Routing a validated prompt and streaming its response."""
 
 import asyncio
 import logging
@@ -49,8 +49,8 @@ class Served:
     """Hold the served methods.
 
     streams: how each is called. refusals: which requests each refuses. starting: methods that have
-    no replica and can get one. copying: methods that copy from a predicted answer. clock: times the
-    pauses after failures. seed: of the draws that explore; None: a fresh one.
+    no replica and can get one. copying: methods that copy from a predicted response. clock: times
+    the pauses after failures. seed: of the draws that explore; None: a fresh one.
     """
 
     streams: Mapping[str, MethodStream]
@@ -62,7 +62,7 @@ class Served:
 
 
 class Answerer:
-    """Route prompts over the served methods and report every answer.
+    """Route prompts over the served methods and report every response.
 
     keep_sample: takes answers that drafters may be trained on, without waiting; None: there is no
     training.
@@ -148,7 +148,7 @@ class Answerer:
     async def answers(self, prompt: Prompt) -> list[Answer]:
         """Return `prompt.choices` answers under one decision, each with a seed of its own.
 
-        Each answer has its first chunk when this returns. If one fails, the others are ended.
+        Each response has its first chunk when this returns. If one fails, the others are ended.
         Raises ApiError: 400 if the engine refuses the prompt, 429 if every waiting line is full,
         503 if no replica answers, 504 if the deadline passes.
         """
@@ -183,7 +183,7 @@ class Answerer:
         return answer
 
     async def _chunks(self, answer: Answer, chunk: DecodeChunk | None) -> Chunks:
-        """Yield the whole answer from its first chunk on. Record the observation, the sample and
+        """Yield the whole response from its first chunk on. Record the observation, the sample and
         the conversation at its end."""
         outcome, text, prompt = "abandoned", [], answer.prompt
         try:
@@ -216,7 +216,7 @@ class Answerer:
             await answer.end_work()
 
     def _not_learning(self) -> tuple[str, ...]:
-        """Return the degraded modes in which a trial would teach nothing."""
+        """Return the degraded modes in which nothing is learned from a trial."""
         stale = self._link.age_seconds > STALE_SECONDS
         missing = {"no-feedback": self._link.problem is not None, "stale-table": stale}
         return tuple(mode for mode, is_missing in missing.items() if is_missing)
@@ -240,7 +240,7 @@ class Answerer:
             self._keep_sample(sample_of(answer, prompt.owner))
 
     def _learn_cut(self, decision: Decision, prompt: Prompt, stats: DecodeStats) -> None:
-        """Learn the step time and the acceptance of an answer as far as it came. Its vector stays
+        """Learn the step time and the acceptance of a response as far as it came. Its vector stays
         out, because another method may still answer the prompt."""
         if decision.reason == "exploration":
             self._trials.settle(self._link.table, decision, stats, prompt.choices)

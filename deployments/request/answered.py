@@ -48,7 +48,7 @@ class Routed:
     seconds: float
 
     def deadline(self, prompt: Prompt) -> float | None:
-        """Return when the answer has to be complete, on the event loop's clock."""
+        """Return when the response has to be complete, on the event loop's clock."""
         if prompt.deadline_seconds is None:
             return None
         spent = time.perf_counter() - self.started
@@ -56,7 +56,7 @@ class Routed:
 
 
 class Answer:
-    """Answer a prompt by the methods of a decision, in order, until one has completed the answer.
+    """Answer a prompt by the methods of a decision, in order, until one has completed the response.
 
     If only one method may answer, it is tried once more when it fails. The second attempt avoids
     the replica of the first, unless no other one can answer.
@@ -68,18 +68,18 @@ class Answer:
     def __init__(
         self, calls: Calls, routed: Routed, prompt: Prompt, cut: Callable[[DecodeStats], None]
     ) -> None:
-        """cut: takes the statistics of each attempt that does not end the answer."""
+        """cut: takes the statistics of each attempt that does not end the response."""
         self.routed, self.prompt = routed, prompt
         self.decision = decision = routed.decision
         self.request_id = uuid.uuid4().hex
         self.method, self.reason = decision.method, str(decision.reason)
         """The method that answers, and why."""
         self.token_ids: list[int] = []
-        """The answer so far."""
+        """The response so far."""
         self.earlier_tokens = 0
         """Tokens emitted by an attempt that then failed."""
         self.stats: DecodeStats | None = None
-        """Of the method that finished the answer."""
+        """Of the method that finished the response."""
         others = [method for method in decision.ranked if method != decision.method]
         self._attempts = enumerate([decision.method, *(others or [decision.method])])
         self._calls, self._terms = calls, Terms(prompt.whole, routed.deadline(prompt), cut)
@@ -93,7 +93,7 @@ class Answer:
 
         Raises ApiError. Before the first chunk: 400 if the engine refuses the prompt, 429 if every
         waiting line is full, 503 if no replica answers, 500 if it failed twice. Later: 500 if no
-        method can continue. At any time: 400 if the request itself stops the answer, 504 if the
+        method can continue. At any time: 400 if the request itself stops the response, 504 if the
         deadline passes.
         """
         while True:
@@ -119,7 +119,7 @@ class Answer:
             self._call = None
 
     async def close(self) -> None:
-        """End the answer and the work on it, whether or not anything was read."""
+        """End the response and the work on it, whether or not anything was read."""
         await self.chunks.aclose()
         await self.end_work()  # a generator that was never started ends nothing
 
@@ -189,7 +189,8 @@ async def all_or_none(
 async def interleaved(
     answers: Sequence[Answer],
 ) -> AsyncGenerator[list[tuple[int, DecodeChunk]], None]:
-    """Yield the chunks that arrive together, each with its answer's index; close the answers."""
+    """Yield the chunks that arrive together, each with its response's index; close the
+    responses."""
     if len(answers) == 1:  # the usual case, without a task for every chunk
         [answer] = answers
         try:
@@ -237,7 +238,7 @@ def silenced(chunk: DecodeChunk) -> DecodeChunk:
 
 
 def observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -> Observation:
-    """Return the observation of an answer, whole or cut off, without the prompt's vector."""
+    """Return the observation of a response, whole or cut off, without the prompt's vector."""
     return Observation(
         stats=stats,
         cluster=decision.cluster,
@@ -247,7 +248,7 @@ def observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -> Ob
         reason=decision.reason if stats.method == decision.method else "failover",
         propensity=decision.propensity,
         choices=prompt.choices,
-        foretold=decision.foretold.get(stats.method),
+        predicted_acceptance=decision.predicted_acceptance.get(stats.method),
         free_to_end=prompt.sampling.free_to_end,
         grammar=prompt.sampling.grammar is not None,
         time=time.time(),

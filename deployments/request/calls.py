@@ -14,19 +14,19 @@ from schemas import DecodeChunk, DecodeRequest, DecodeStats, LoadReport
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
 
 LATE = 2.0
-"""How many times as long as predicted the steps of an answer take if its missed deadline counts as
+"""How many times as long as predicted the steps of a response take if its missed deadline counts as
 the method's failure. Single answers differ by a sixth (`router.evidence.STEP_SPREAD`)."""
 
 WATCH_SECONDS = 0.5
 
 Chunks = AsyncGenerator[DecodeChunk, None]
-# (request, whole) -> the answer; raises EngineRefusedError or EngineBusyError at first, anything
+# (request, whole) -> the response; raises EngineRefusedError or EngineBusyError at first, anything
 # else where the replica is gone.
 MethodStream = Callable[[DecodeRequest, bool], Chunks]
 
 
 class MethodLostError(RuntimeError):
-    """The method's replica or engine failed before the end of the answer."""
+    """The method's replica or engine failed before the end of the response."""
 
 
 class DeadlineError(Exception):
@@ -35,10 +35,10 @@ class DeadlineError(Exception):
 
 @dataclass(frozen=True)
 class Terms:
-    """Hold what a call has to keep, and who learns from an answer that is cut off.
+    """Hold what a call has to keep, and who learns from a response that is cut off.
 
-    whole: whether the answer comes in one piece. deadline: on the event loop's clock. cut: takes
-    the statistics of an answer that is ended by its client, its deadline or a failure.
+    whole: whether the response comes in one piece. deadline: on the event loop's clock. cut: takes
+    the statistics of a response that is ended by its client, its deadline or a failure.
     """
 
     whole: bool
@@ -121,9 +121,9 @@ class Calls:
 
 
 class Call:
-    """Ask one method for an answer, and wait for its chunks.
+    """Ask one method for a response, and wait for its chunks.
 
-    A deadline or a lost replica ends the wait. Their timers run for the whole answer, because a
+    A deadline or a lost replica ends the wait. Their timers run for the whole response, because a
     timer and a task for every chunk would cost more than the chunk.
     """
 
@@ -170,7 +170,7 @@ class Call:
         except BaseException as error:
             await self.close(error)
             if progress.ended and self._is_failure(error):
-                return None  # what fails now is not the answer, which is complete
+                return None  # what fails now is not the response, which is complete
             raise
         progress.saw(chunk, self._loop.time())
         if progress.ended:
@@ -181,7 +181,7 @@ class Call:
     async def close(self, error: BaseException | None = None) -> None:
         """End the work and count how the call ended, unless that has happened before.
 
-        error: what the last chunk failed of; None if the answer is complete or its reader leaves.
+        error: what the last chunk failed of; None if the response is complete or its reader leaves.
         """
         if self._closed:
             return
@@ -198,8 +198,8 @@ class Call:
             self._settle(error)
 
     def _settle(self, error: BaseException | None) -> None:
-        """Tell the circuit breaker and the requests in flight how the call ended; if its answer is
-        cut off, say how far it came."""
+        """Tell the circuit breaker and the requests in flight how the call ended; if its response
+        is cut off, say how far it came."""
         calls, request, progress = self._calls, self.request, self._progress
         failed = False if progress.ended else None
         try:

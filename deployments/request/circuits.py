@@ -19,12 +19,12 @@ WINDOW_ANSWERS = 20
 PAUSE_SECONDS = 5.0
 """Pause after a failure before one request is tried."""
 PARTS = 30
-"""Parts of the window in which answers are counted together, so that an answer costs the same at
-any number of answers a second."""
+"""Parts of the window in which answers are counted together, so that a response costs the same at
+any number of responses a second."""
 
 
 class Outcomes(NamedTuple):
-    """Answers that ended in one part of the window. row: failures after the last other answer."""
+    """Answers that ended in one part of the window. row: failures after the last other response."""
 
     began: float
     answers: int = 0
@@ -36,8 +36,8 @@ class Outcomes(NamedTuple):
 class Circuit:
     """Recent answers of one method. Times are seconds on one monotonic clock.
 
-    outcomes: of the window's parts with answers. opened: when the circuit opened; None while it is
-    closed. trial: when the trial was sent.
+    outcomes: of the window's parts with responses. opened: when the circuit opened; None while it
+    is closed. trial: when the trial was sent.
 
     A circuit opens when answers keep failing. After a pause a single request is sent on trial: an
     answer closes the circuit, a failure opens it again.
@@ -69,9 +69,9 @@ def sent(circuit: Circuit, now: float) -> Circuit:
 
 
 def ended(circuit: Circuit, since: float, failed: bool | None, now: float) -> Circuit:
-    """Return the circuit after the answer to a request sent at `since`.
+    """Return the circuit after the response to a request sent at `since`.
 
-    failed: None if the answer says nothing about the method: the client left, the line was full,
+    failed: None if the response says nothing about the method: the client left, the line was full,
     the deadline passed. While the circuit is not closed only the trial counts, because earlier
     answers are older than the failure.
     """

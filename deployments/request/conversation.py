@@ -10,7 +10,7 @@ class Conversations:
     """Remember which method answered each conversation, up to `capacity` of them.
 
     A client repeats the whole conversation with every turn, so a hash over the messages up to the
-    last answer identifies it without a session id. Each scope has its own conversations.
+    last response identifies it without a session id. Each scope has its own conversations.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -18,7 +18,7 @@ class Conversations:
         self._methods: OrderedDict[str, str] = OrderedDict()
 
     def method(self, scope: str, messages: Sequence[Mapping[str, str]]) -> str | None:
-        """Return the method of the last answer in `messages`, None if it is unknown."""
+        """Return the method of the last response in `messages`, None if it is unknown."""
         answers = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
         if not answers:
             return None

@@ -74,7 +74,7 @@ class Failures:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._replicas: dict[str, tuple[int, float]] = {}
-        """Failures since the last answer, and when the pause ends."""
+        """Failures since the last response, and when the pause ends."""
         self._requests: dict[str, str] = {}
         """The replica that each request failed on last."""
 
@@ -89,7 +89,7 @@ class Failures:
             del self._requests[next(iter(self._requests))]
 
     def answered(self, replica: str, request_id: str) -> None:
-        """Forget the failures of a replica that has completed an answer."""
+        """Forget the failures of a replica that has completed a response."""
         self._replicas.pop(replica, None)
         self._requests.pop(request_id, None)
 

@@ -1,4 +1,4 @@
-"""What a request's headers say about how fast its answer has to be."""
+"""What a request's headers say about how fast its response has to be."""
 
 import re
 from collections.abc import Mapping

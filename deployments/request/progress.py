@@ -1,4 +1,4 @@
-"""How far an answer came before it was cut off."""
+"""How far a response came before it was cut off."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ AVERAGED_STEPS = 10
 """Recent steps that a load report's step time stands for."""
 
 HELD = 0.25
-"""Share of the time from which on an answer's reader sets its pace, and not its method. Passing
+"""Share of the time from which on a response's reader sets its pace, and not its method. Passing
 chunks on takes less than a tenth."""
 
 HUNG = 2.0
@@ -18,10 +18,10 @@ chunks before it. A replica sends the chunks of a stream at even intervals."""
 
 @dataclass
 class Progress:
-    """Count the tokens and target steps of one answer as they arrive.
+    """Count the tokens and target steps of one response as they arrive.
 
-    began: when the method was called, on the event loop's clock. whole: whether the answer comes in
-    one piece. first, last: when its first and its last chunk arrived. held: seconds in which the
+    began: when the method was called, on the event loop's clock. whole: whether the response comes
+    in one piece. first, last: when its first and its last chunk arrived. held: seconds in which the
     reader had a chunk and did not ask for the next; held_between: those of them from the first to
     the last chunk. longest: the longest pause between two chunks in seconds, without `held`.
     later_tokens, steps: of the chunks after the first, whose steps were timed. ended: whether the
@@ -54,7 +54,7 @@ class Progress:
 
     @property
     def needed(self) -> int:
-        """Return the decode steps that the next token needs: of an answer in one piece, the end,
+        """Return the decode steps that the next token needs: of a response in one piece, the end,
         with a step for every token."""
         return self.request.sampling.max_tokens if self.whole else self.steps + 1
 
@@ -67,17 +67,17 @@ class Progress:
         return now - self.last - (self.held - self.held_between)
 
     def held_up(self, now: float) -> bool:
-        """Return whether the answer is late because its reader is."""
+        """Return whether the response is late because its reader is."""
         return self.held > HELD * (now - self.began)
 
     def cut(self, now: float, report: LoadReport | None, late: bool = False) -> DecodeStats | None:
-        """Return the statistics of an answer that was cut off now; None if they say nothing.
+        """Return the statistics of a response that was cut off now; None if they say nothing.
 
-        late: whether the method has taken far longer than predicted.
-        report: the last one of the replica that answers. It says which requests share the steps and
-        how long the steps are; what the answer took beyond that, it waited for other prompts. If no
-        decode step was seen, or the reader set their pace, only the report tells their time. The
-        step under way counts if it makes the method late or the silence is unusual.
+        late: whether the method has taken far longer than predicted. report: the last one of the
+        replica that answers. It says which requests share the steps and how long the steps are;
+        what the response took beyond that, it waited for other prompts. If no decode step was seen,
+        or the reader set their pace, only the report tells their time. The step under way counts if
+        it makes the method late or the silence is unusual.
         """
         if self.ended:
             return None
@@ -104,7 +104,7 @@ class Progress:
         if steps < 1 or seconds <= 0.0:
             return None
         return DecodeStats(
-            # Another attempt may end the answer, and observations count once by id.
+            # Another attempt may end the response, and observations count once by id.
             request_id=f"{self.request.request_id}:{method}:{answered}",
             method=method,
             temperature=self.request.sampling.temperature,

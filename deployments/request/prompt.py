@@ -1,4 +1,4 @@
-"""A prompt on its way to an answer."""
+"""A prompt on its way to a response."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,16 +18,16 @@ def unmetered(_tokens: int) -> None:
 class Prompt:
     """Hold a request that is ready to be routed.
 
-    repeated: turns the answer's text into the content that it has among `messages` in the
-    conversation's next turn. whole: the answer is wanted in one piece. choices: number of answers.
-    deadline_seconds: for all of them; None for no deadline. echoed: text that begins each answer.
-    silent: the prompt is only read, and the token that the engine emits is dropped. spend: called
-    with the number of output tokens as they arrive. found: called with the prompt tokens found in
-    a prefix cache. adapter, scope: as in DecodeRequest. teaches: whether its vector may be kept.
-    owner: as in Sample; None: drafters must not be trained on it. kept: as in DecodeRequest.
-    open_ended: whether `sampling.max_tokens` is only what the context has left. expected_tokens,
-    max_draft_tokens, predicted_token_ids: as in DecodeRequest. slo: how fast the answer has to be.
-    reasoning: where the answer's reasoning is; None: it has none.
+    repeated: turns the response's text into the content that it has among `messages` in the
+    conversation's next turn. whole: the response is wanted in one piece. choices: number of
+    responses. deadline_seconds: for all of them; None for no deadline. echoed: text that begins
+    each response. silent: the prompt is only read, and the token that the engine emits is dropped.
+    spend: called with the number of output tokens as they arrive. found: called with the prompt
+    tokens found in a prefix cache. adapter, scope: as in DecodeRequest. teaches: whether its vector
+    may be kept. owner: as in Sample; None: drafters must not be trained on it. kept: as in
+    DecodeRequest. open_ended: whether `sampling.max_tokens` is only what the context has left.
+    expected_tokens, max_draft_tokens, predicted_token_ids: as in DecodeRequest. slo: how fast the
+    response has to be. reasoning: where the response's reasoning is; None: it has none.
     """
 
     token_ids: tuple[int, ...]
@@ -59,21 +59,21 @@ class Prompt:
     def drafted_as_usual(self) -> bool:
         """Return whether methods draft for this prompt as they do for others.
 
-        With a predicted answer they accept more, with a bound on drafts less. Such an answer says
-        nothing about other prompts.
+        With a predicted response they accept more, with a bound on drafts less. Such a response
+        says nothing about other prompts.
         """
         return self.max_draft_tokens is None and not self.predicted_token_ids
 
     @property
     def teaches_acceptance(self) -> bool:
-        """Return whether its answer says what methods accept of others.
+        """Return whether its response says what methods accept of others.
 
         Every method drafts the tokens that a grammar forces, plain decoding too.
         """
         return self.drafted_as_usual and self.sampling.grammar is None
 
     def further(self, index: int) -> Self:
-        """Return the prompt of the answer with this index. Answer 0 keeps the seed; the others
+        """Return the prompt of the response with this index. Answer 0 keeps the seed; the others
         derive theirs."""
         if index == 0:
             return self

@@ -41,7 +41,7 @@ class Arm:
     """What answers the prompts.
 
     method: the method that it is pinned to. ours: whether the server is this project's service,
-    where `cache_salt` keeps an arm from the past answers and cached prefixes of others. key: the
+    where `cache_salt` keeps an arm from the past responses and cached prefixes of others. key: the
     server's API key.
     """
 
@@ -54,7 +54,7 @@ class Arm:
 
     @property
     def polls(self) -> bool:
-        """Whether its processes use a core for POLLING_SECONDS after an answer, as vLLM's do."""
+        """Whether its processes use a core for POLLING_SECONDS after a response, as vLLM's do."""
         spec = METHODS.get(self.method or "")
         return not self.ours or (spec is not None and spec.engine == "vllm")
 
@@ -85,7 +85,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Answer:
-    """A request and its answer. Its seconds run from the moment when the request was due.
+    """A request and its response. Its seconds run from the moment when the request was due.
 
     repeat: how often the prompt was asked before. late: seconds from then to the sending.
     """
@@ -113,7 +113,7 @@ class Answer:
         return None if first is None or tokens < 2 else (self.reply.seconds - first) / (tokens - 1)
 
     def meets(self, limits: Mapping[str, float]) -> bool:
-        """Return whether the answer came within all limits in milliseconds."""
+        """Return whether the response came within all limits in milliseconds."""
         if self.error is not None:
             return False
         took = {"ttft": self.ttft, "tpot": self.tpot, "e2el": self.seconds}
@@ -122,7 +122,7 @@ class Answer:
 
 @dataclass
 class Served:
-    """The answers of an arm and the wall-clock seconds of its turns."""
+    """The responses of an arm and the wall-clock seconds of its turns."""
 
     answers: list[Answer] = field(default_factory=list)
     seconds: float = 0.0
@@ -271,7 +271,7 @@ class _Conversations:
         return [answer for answers in found for answer in answers]
 
     async def _converse(self, prompt: Prompt, repeat: int, late: float) -> list[Answer]:
-        """Ask a prompt again after each answer; a failed request ends the conversation."""
+        """Ask a prompt again after each response; a failed request ends the conversation."""
         messages, answers = list(prompt.messages), list[Answer]()
         for turn in range(self._plan.turns):
             answer = await self.ask(prompt, repeat, turn, messages, late if turn == 0 else 0.0)
@@ -286,7 +286,7 @@ class _Conversations:
     async def ask(
         self, prompt: Prompt, repeat: int, turn: int, messages: list[dict[str, str]], late: float
     ) -> Answer:
-        """Return one streamed answer."""
+        """Return one streamed response."""
         reply, error = Reply(), None
         parameters = {"model": self._arm.model, **self._plan.parameters}
         if self._arm.ours:
@@ -330,7 +330,7 @@ def _milliseconds(name: str, seconds: Sequence[float | None]) -> dict[str, float
 
 
 def _said(answers: Sequence[Answer], header: str) -> dict[str, int]:
-    """Count what the service says of its answers; other servers say nothing."""
+    """Count what the service says of its responses; other servers say nothing."""
     said = (answer.reply.headers.get(f"x-specadapt-{header}") for answer in answers)
     return dict(Counter(one for one in said if one is not None).most_common())
 
@@ -363,7 +363,7 @@ def ratios(
 
 
 def _run(answer: Answer, turns: int) -> Run:
-    """Return an answer as a benchmark's run. A failed one has no tokens, so it does not count."""
+    """Return a response as a benchmark's run. A failed one has no tokens, so it does not count."""
     prompt, tokens = answer.prompt, 0 if answer.error else answer.reply.output_tokens
     repeat = answer.repeat * turns + answer.turn
     return Run(prompt.id, prompt.domain, repeat, tokens, answer.seconds)

@@ -16,7 +16,7 @@ STAGES = ("draft", "verify", "sample", "other")
 
 @dataclass(frozen=True)
 class Run:
-    """One answer, timed once. Seconds run from the request to its last token."""
+    """One response, timed once. Seconds run from the request to its last token."""
 
     prompt_id: str
     domain: str
@@ -43,7 +43,7 @@ class Run:
 
 
 def stages_of(stats: DecodeStats) -> tuple[float, ...] | None:
-    """Return an answer's seconds of STAGES; vLLM tells none."""
+    """Return a response's seconds of STAGES; vLLM tells none."""
     seconds = (
         *(stats.draft_seconds, stats.verify_seconds),
         *(stats.sample_seconds, stats.other_seconds),
@@ -53,7 +53,7 @@ def stages_of(stats: DecodeStats) -> tuple[float, ...] | None:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where an answer left the reference, and how far apart the target's two best logits were."""
+    """Where a response left the reference, and how far apart the target's two best logits were."""
 
     prompt_id: str
     position: int
@@ -78,7 +78,7 @@ def group(runs: Iterable[Run]) -> dict[str, list[Run]]:
 def rates(
     runs: Iterable[Run], rate: Callable[[Run], float | None] = lambda run: run.tokens_per_s
 ) -> dict[str, list[float]]:
-    """Return, by domain, each prompt's median rate if its answer is long enough to count."""
+    """Return, by domain, each prompt's median rate if its response is long enough to count."""
     result: dict[str, list[float]] = {}
     for repeats in group(runs).values():
         values = [v for run in repeats if counts(run) and (v := rate(run)) is not None]
@@ -106,7 +106,7 @@ def paired_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, l
 
 
 def counts(run: Run) -> bool:
-    """Whether the answer is long enough to count for speed; a shorter one is mostly prefill."""
+    """Whether the response is long enough to count for speed; a shorter one is mostly prefill."""
     return run.tokens >= MIN_TOKENS
 
 
@@ -149,7 +149,7 @@ def loop_rate(runs: Iterable[Run]) -> float:
 
 
 def first_difference(answer: Sequence[int], reference: Sequence[int]) -> int | None:
-    """Position of the first token at which two answers differ; None where they are equal."""
+    """Position of the first token at which two responses differ; None where they are equal."""
     for position, (ours, theirs) in enumerate(zip(answer, reference, strict=False)):
         if ours != theirs:
             return position

@@ -19,7 +19,7 @@ class RequestFailedError(RuntimeError):
 
 @dataclass
 class Reply:
-    """What one answer told and took. Seconds run from the request being sent.
+    """What one response told and took. Seconds run from the request being sent.
 
     pieces: of text that were streamed.
     """
@@ -70,7 +70,7 @@ async def stream_chat(
     reply: Reply,
     **parameters: Any,
 ) -> AsyncGenerator[str, None]:
-    """Yield the answer's text as it comes and fill in `reply`; raises RequestFailedError."""
+    """Yield the response's text as it comes and fill in `reply`; raises RequestFailedError."""
     body = {
         "messages": list(messages),
         "stream": True,

@@ -122,7 +122,7 @@ async def answer_to(
 ) -> Answer:
     """Decode a request to its end and time it; call `on_chunk` with each chunk.
 
-    Raises what the engine raises, and DecodeFailedError if the answer ends with an error.
+    Raises what the engine raises, and DecodeFailedError if the response ends with an error.
     """
     text: list[str] = []
     token_ids: list[int] = []

@@ -22,7 +22,7 @@ def chat(
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
 ) -> None:
-    """Chat with a service; /quit or Ctrl-D ends the chat, Ctrl-C stops an answer.
+    """Chat with a service; /quit or Ctrl-D ends the chat, Ctrl-C stops a response.
 
     Example: `specadapt chat --url http://127.0.0.1:8000`
     """
@@ -37,7 +37,7 @@ def chat(
         if said:
             messages.append({"role": "user", "content": said})
             answer = _answered(url, messages, parameters)
-            # Without an answer the question is taken back: the next turn starts from before it.
+            # Without a response the question is taken back: the next turn starts from before it.
             messages[-1:] = [messages[-1], answer] if answer else []
 
 
@@ -52,7 +52,7 @@ async def _served_model(url: str) -> str:
 def _answered(
     url: str, messages: list[dict[str, str]], parameters: dict[str, Any]
 ) -> dict[str, str] | None:
-    """Stream an answer to the terminal. Return None if it did not end."""
+    """Stream a response to the terminal. Return None if it did not end."""
     import httpx
 
     from ops.common.chat_client import Reply, RequestFailedError
@@ -85,7 +85,7 @@ async def _stream(
 
 
 def footer(reply: "Reply") -> str:
-    """Method, reason, tokens/s and acceptance of one answer."""
+    """Method, reason, tokens/s and acceptance of one response."""
     figures = [
         reply.headers.get("x-specadapt-method", "?"),
         f"({reply.headers.get('x-specadapt-reason', '?')})",

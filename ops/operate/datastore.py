@@ -32,7 +32,7 @@ def build(
     config: flags.Config = None,
     json: flags.Json = None,
 ) -> None:
-    """Index texts, such as documentation, code and past answers, for `engine.datastore`.
+    """Index texts, such as documentation, code and past responses, for `engine.datastore`.
 
     A running service uses the new index within seconds.
 

@@ -1,4 +1,4 @@
-"""`specadapt drafters`: the heads that a service trains, and the answers that it keeps for it."""
+"""`specadapt drafters`: the heads that a service trains, and the responses that it keeps for it."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def listing(config: flags.Config = None, json: flags.Json = None) -> None:
     """List the versions of all heads, newest first, and which of them serve.
 
-    With --json, each has its comparison with its parent on held-out answers.
+    With --json, each has its comparison with its parent on held-out responses.
 
     Example: `specadapt drafters list --config my.yaml`
     """
@@ -92,7 +92,7 @@ def train(
     config: flags.Config = None,
     json: flags.Json = None,
 ) -> None:
-    """Train a head now, however few new answers there are.
+    """Train a head now, however few new responses there are.
 
     The running service begins within a minute. On a CPU the training waits while requests run.
 
@@ -145,7 +145,7 @@ def samples(
     config: flags.Config = None,
     json: flags.Json = None,
 ) -> None:
-    """Count the answers that are kept for training by owner, or delete an owner's.
+    """Count the responses that are kept for training by owner, or delete an owner's.
 
     A running service deletes its own copy of what is erased within ten minutes.
 
@@ -192,7 +192,7 @@ def _trained(part: str | None, config: Path | None) -> "HeadPart":
 
 
 def _stores(config: Path | None) -> "tuple[VersionStore, Samples]":
-    """Return where a service keeps versions of heads, and samples of answers."""
+    """Return where a service keeps versions of heads, and samples of responses."""
     from deployments.configuration import resolved
     from deployments.head_training.samples import Samples
     from deployments.head_training.versions import VersionStore

@@ -1,4 +1,4 @@
-"""`specadapt generate`: one answer by one method."""
+"""`specadapt generate`: one response by one method."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ def generate(
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
-    """Decode one prompt, stream the answer, and print its statistics.
+    """Decode one prompt, stream the response, and print its statistics.
 
     Example: `specadapt generate --method draft_verify --prompt "What is 12 + 30?"`
     """

@@ -50,7 +50,7 @@ def explain(
     features = Features(router.prompt_tokens(asked), max_tokens, temperature)
     decision = router.decide(asked.text, features)
     examples = nearest(router, asked.text, NEAREST)
-    deviation = explained(router.table, decision.cluster, decision.foretold)
+    deviation = explained(router.table, decision.cluster, decision.predicted_acceptance)
     figures = {
         "cluster": decision.cluster,
         "method": decision.method,

@@ -72,7 +72,7 @@ async def measure(setup: "Setup", items: "Sequence[EncodedPrompt]", max_tokens: 
                 sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens if at else 16)
                 answer = await decode(engines, f"trace-{name}-{at}", name, item.token_ids, sampling)
                 stats = answer.stats
-                if at:  # the first answer warms up
+                if at:  # the first response warms up
                     taken = stats.target_steps - 1, stats.decode_seconds, stats.draft_seconds
                     spent[name] += taken
     if not all(steps for steps, _, _ in spent.values()):
@@ -119,7 +119,7 @@ def oracle_seconds(
     """Return the seconds when the drafter with most accepted tokens drafts just these at each step.
 
     Ties go to the cheapest. With several drafters this is Oracle_Combine, with one the oracle
-    length (Liu et al., section 8). Raises ValueError for answers of different lengths.
+    length (Liu et al., section 8). Raises ValueError for responses of different lengths.
     """
     [tokens] = {len(own) for own in accepted.values()}
     position, taken = 0, 0.0

@@ -84,7 +84,7 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
 
 
 async def warm_up(plan: ProfilePlan, engines: Engines, item: EncodedPrompt) -> None:
-    """Decode a short answer with each method: first calls allocate."""
+    """Decode a short response with each method: first calls allocate."""
     for name in plan.setup.names:
         await decode(engines, f"warm-up-{name}", name, item.token_ids, _sampling(plan, 8))
 
@@ -221,8 +221,8 @@ def _texts(
 ) -> list[tuple[int, ...]]:
     """Return `count` texts of exactly `length` tokens: prompts laid end to end.
 
-    The last prompt is whole if it fits, so that what follows is its answer. The first texts are the
-    same for every count.
+    The last prompt is whole if it fits, so that what follows is its response. The first texts are
+    the same for every count.
     """
     result, last = [], list[EncodedPrompt]()
     for _ in range(count):
@@ -311,9 +311,9 @@ async def measure(
     wanted: int,
     scope: str = "",
 ) -> BatchSteps:
-    """Time `wanted` steps of `prompts` (token ids) decoded together, then cancel the answers.
+    """Time `wanted` steps of `prompts` (token ids) decoded together, then cancel the responses.
 
-    scope: drafters look up past answers of the same scope only.
+    scope: drafters look up past responses of the same scope only.
     """
     steps = BatchSteps(len(prompts), wanted)
     answers = [

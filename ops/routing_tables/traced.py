@@ -1,4 +1,4 @@
-"""The folder of a trace: `trace.json` has its settings, `trace.jsonl` an answer a line."""
+"""The folder of a trace: `trace.json` has its settings, `trace.jsonl` a response a line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ class TracedAnswer(Schema):
     """A line of `trace.jsonl`.
 
     prompt, answer: token ids. accepted: by drafting method, the draft tokens accepted at each
-    position of the answer, from its second token on [answer tokens - 1].
+    position of the response, from its second token on [answer tokens - 1].
     """
 
     prompt_id: str
@@ -42,7 +42,7 @@ def prepare(folder: Path, meta: ProfileMeta) -> set[str]:
 
 
 def read_traces(folder: Path) -> list[TracedAnswer]:
-    """Return the answers of a trace. Raises InputError naming the file and line."""
+    """Return the responses of a trace. Raises InputError naming the file and line."""
     return [*records(folder / "trace.jsonl", TracedAnswer, InputError, key="prompt_id")]
 
 

@@ -1,4 +1,4 @@
-"""Accepted draft tokens of several methods at every position of the target's own answers."""
+"""Accepted draft tokens of several methods at every position of the target's own responses."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,10 +28,10 @@ DECIDING = ("adaptive",)
 
 @dataclass(slots=True)
 class GivenText:
-    """A prompt with the target's answer.
+    """A prompt with the target's response.
 
     states: the target's hidden states of all its tokens, by capture [tokens, hidden]. accepted:
-    the draft tokens accepted at each position, from the answer's second token on.
+    the draft tokens accepted at each position, from the response's second token on.
     """
 
     prompt: tuple[int, ...]
@@ -74,10 +74,10 @@ class GivenTarget(Target):
 
 
 class OneByOne:
-    """A verifier that emits the answer's next token alone, so that every position is drafted at.
+    """A verifier that emits the response's next token alone, so that every position is drafted at.
 
     It notes how many draft tokens the method's own verifier would accept: at temperature 0 those
-    that the answer goes on with.
+    that the response goes on with.
     """
 
     needs_distribution = False
@@ -101,7 +101,7 @@ class OneByOne:
 
 
 def _accepted(proposal: Proposal, answer: Sequence[int]) -> int:
-    """Return how many tokens of the answer a path of the tree holds."""
+    """Return how many tokens of the response a path of the tree holds."""
     node = ROOT
     for count, token in enumerate(answer):
         following = [c for c in proposal.children(node) if proposal.tokens[c] == token]
@@ -112,11 +112,11 @@ def _accepted(proposal: Proposal, answer: Sequence[int]) -> int:
 
 
 class Tracer:
-    """Decode plainly, then trace methods over the answers: at temperature 0, in this thread, inside
-    a running event loop.
+    """Decode plainly, then trace methods over the responses: at temperature 0, in this thread,
+    inside a running event loop.
 
-    methods: those to trace, and `plain`, which decodes. max_tokens: of an answer. Raises ValueError
-    for a method that cannot be traced.
+    methods: those to trace, and `plain`, which decodes. max_tokens: of a response. Raises
+    ValueError for a method that cannot be traced.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Tracer:
 
     @torch.inference_mode()
     async def texts(self, prompts: Sequence[tuple[int, ...]]) -> list[GivenText]:
-        """Answer prompts together; one forward more reads each answer for all drafters."""
+        """Answer prompts together; one forward more reads each response for all drafters."""
         self.models.methods[self._plain].verifier = self._plain_verifier
         sequences = [self._sequence(self._plain, prompt) for prompt in prompts]
         for sequence in sequences:
@@ -154,7 +154,7 @@ class Tracer:
 
     @torch.inference_mode()
     def read(self, prompt: tuple[int, ...], answer: tuple[int, ...]) -> GivenText:
-        """Compute the states of a prompt and its answer."""
+        """Compute the states of a prompt and its response."""
         pool, model = self.models.target.pool, self.models.target.model
         lease = pool.acquire()
         span = Span(lease, [*prompt, *answer[:-1]], logits_from=len(prompt) + len(answer) - 2)

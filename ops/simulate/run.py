@@ -119,7 +119,7 @@ class Ingress:
         self._observed.append(observation)
 
     async def work(self, phase: float) -> None:
-        """Exchange with the feedback actor and fetch the replicas' reports for ever.
+        """Exchange with the feedback actor and fetch the replicas' reports forever.
 
         phase: share of an interval to wait first.
         """

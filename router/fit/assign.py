@@ -48,8 +48,8 @@ def build_table(
 ) -> RoutingTable:
     """Make a routing table from a profile.
 
-    vectors: the prompts' [n, d], in their order. centroids: [k, d]. A cluster's favourite is the
-    method with the least predicted seconds for its typical prompt at batch 1, from the same two
+    vectors: the prompts' [n, d], in their order. centroids: [k, d]. A cluster's preferred method is
+    the method with the least predicted seconds for its typical prompt at batch 1, from the same two
     factors that serve. Step time is pooled over clusters, so a cluster with few prompts borrows
     what does not depend on prompts. The provenance also has the assignment by measured paired
     speedups. Raises AssignError, ProfileError, or ValueError for an unknown default method.
@@ -116,7 +116,7 @@ def step_samples(
 ) -> list[steps.Sample]:
     """Return step times by method (its index in `names`), batch and context.
 
-    They are the profile's step times and those of its answers, at the nearest of `batches`.
+    They are the profile's step times and those of its responses, at the nearest of `batches`.
     Acceptance knows no batch size: steps of a larger batch that emit fewer tokens than those of the
     smallest one, because less is drafted, are entered with proportionally more seconds.
     """

@@ -2,7 +2,7 @@
 
 profile.json    what was measured, under which conditions
 prompts.jsonl   one Prompt a line
-rows.jsonl      one ProfileRow a line: an answer; repeats are rows of their own
+rows.jsonl      one ProfileRow a line: a response; repeats are rows of their own
 steps.jsonl     one StepRow a line: the step-time grid
 """
 
@@ -201,7 +201,7 @@ def _median(rows: Sequence[ProfileRow]) -> Measured:
         return float(np.median([getattr(r, name) for r in rows]))
 
     # At temperature 0 repeats have equal tokens, so medians belong together. Above it they do not,
-    # and one whole answer is taken.
+    # and one whole response is taken.
     if len(rows) == 1 or len({(r.output_tokens, r.target_steps) for r in rows}) > 1:
         return Measured(
             middle.prompt_tokens,

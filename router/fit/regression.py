@@ -69,7 +69,8 @@ class Learned:
     def of(
         cls, profile: Profile, methods: Sequence[str], inputs: Floats, label_of: dict[str, int]
     ) -> Self:
-        """Take the prompts of a profile that all methods answered, in answers that may be counted.
+        """Take the prompts of a profile that all methods answered, in responses that may be
+        counted.
 
         inputs: [p, d + f] in the order of its prompts. Raises ProfileError without such a prompt.
         """

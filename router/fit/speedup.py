@@ -13,7 +13,7 @@ from schemas.method import PLAIN_METHODS
 
 BASELINE, VLLM_BASELINE = PLAIN_METHODS
 MIN_TOKENS = 8
-"""Least output tokens of an answer that counts for speed; shorter ones count for correctness."""
+"""Least output tokens of a response that counts for speed; shorter ones count for correctness."""
 
 
 def baseline_of(methods: Collection[str]) -> str:

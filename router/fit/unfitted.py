@@ -14,7 +14,7 @@ FIRST_GUESS_SECONDS = 0.002
 any real step, so that a method looks better the less it has been tried."""
 
 OUTPUT_TOKENS = 256.0
-"""Output tokens of an answer until then, with the weight of one answer."""
+"""Output tokens of a response until then, with the weight of one response."""
 
 KNOWN_STEPS = evidence.OFFLINE_ANSWERS * evidence.ANSWER_TOKENS
 
@@ -28,8 +28,8 @@ def unfitted_table(
     """Return a table without measurements, in which all methods are alike.
 
     The policy tries them out and learns which is best for all prompts, not for kinds of prompts.
-    default: the favourite until then; by default the first method that does not speculate, else
-    the first.
+    default: the preferred method until then; by default the first method that does not speculate,
+    else the first.
     """
     plain = [spec.name for spec in specs if spec.drafter == "none"]
     favourite = default or [*plain, specs[0].name][0]

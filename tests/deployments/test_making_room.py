@@ -3,7 +3,7 @@
 from ray.serve._private.common import DeploymentStatus, ReplicaState
 from ray.serve.schema import DeploymentStatusOverview
 
-from deployments.declared import WAITING_SECONDS, Room
+from deployments.declared import WAITING_SECONDS, Capacity
 
 UPDATING, HEALTHY = DeploymentStatus.UPDATING, DeploymentStatus.HEALTHY
 BOTH = {ReplicaState.RUNNING: 1, ReplicaState.STARTING: 1}
@@ -17,10 +17,10 @@ def deployment(status=UPDATING, message=NO_ROOM, states=BOTH):
 def looks(*found):
     """What each of many looks says, a second apart."""
     now = [0.0]
-    room = Room(lambda: now[0])
+    capacity = Capacity(lambda: now[0])
     said = []
     for one in found:
-        said.append(room.wanted(one))
+        said.append(capacity.wanted(one))
         now[0] += 1.0
     return said
 

@@ -52,7 +52,7 @@ def answer_of(
     """An n-gram answer to a prompt of the second cluster, with so many tokens a decode step."""
     steps = {"output_tokens": tokens, "target_steps": 1 + round((tokens - 1) / rate)}
     made = observe(table, str(number), "ngram", 1, **steps)
-    return made.model_copy(update={"foretold": said.get("ngram")})
+    return made.model_copy(update={"predicted_acceptance": said.get("ngram")})
 
 
 def test_features_say_what_they_are_named_for() -> None:
@@ -113,7 +113,7 @@ def test_the_foretold_move_to_the_method_that_suits_them():
 def test_a_prompt_like_its_clusters_mean_is_decided_as_its_cluster(cluster):
     mean = dict(zip(METHODS, TABLE.regression_mean[cluster].tolist(), strict=True))
     of_mean, of_cluster = (decision_of(TABLE, cluster, said) for said in (mean, {}))
-    assert of_mean.model_copy(update={"foretold": {}}) == of_cluster
+    assert of_mean.model_copy(update={"predicted_acceptance": {}}) == of_cluster
 
 
 @given(st.lists(st.floats(-0.5, 0.5), min_size=5, max_size=40), st.floats(3.0, 8.0))

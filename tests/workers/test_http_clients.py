@@ -14,7 +14,7 @@ from workers.http_clients import async_client, client, is_here
 HERE = ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "0.0.0.0", socket.gethostname()]
 VARIABLES = [f"{name}_PROXY" for name in ("HTTP", "HTTPS", "ALL", "NO")]
 ROOT = Path(__file__).parents[2]
-ROOMS = ("workers", "router", "deployments", "training", "ops")
+PACKAGES = ("workers", "router", "deployments", "training", "ops")
 REMOTE = "http://203.0.113.7:8000"
 
 
@@ -100,6 +100,6 @@ def test_certificates_of_the_environment_stay(monkeypatch, tmp_path):
 def test_no_other_code_makes_clients():
     """Else it would ask this machine's servers through a proxy."""
     makers = ("httpx.Client(", "httpx.AsyncClient(", "httpx.get(", "httpx.post(", "httpx.request(")
-    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     found = [path.name for path in files if any(one in path.read_text() for one in makers)]
     assert found == ["http_clients.py"]

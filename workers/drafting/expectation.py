@@ -13,7 +13,7 @@ AT_FIRST = 0.65
 """Share of drafts whose first level is accepted, before any is seen."""
 LEVEL_WEIGHT, LEVEL_MEMORY = 12.0, 150.0
 CHAINS = (1, 2, 4)
-"""Levels of the chains that are offered, beside the longest."""
+"""Levels of the chains that are offered in addition to the longest."""
 CERTAIN = 0.99
 """Greatest probability of a token."""
 MOST_LEVELS = 8

@@ -1,4 +1,4 @@
-"""One answer's place in its grammar, with a limit on the matcher's cost."""
+"""One response's place in its grammar, with a limit on the matcher's cost."""
 
 import time
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from workers.engine import RequestFaultError
 
 BURST_SECONDS = 0.25
 SECONDS_PER_MASK = 0.005
-"""CPU time that an answer's masks and the steps between them may take: a burst, and so much per
+"""CPU time that a response's masks and the steps between them may take: a burst, and so much per
 mask. llguidance reports a mean of 0.05 ms and a 99th percentile of 0.5 ms over public schemas. All
-requests of a batch wait for a mask, so a grammar that needs more ends its own answer."""
+requests of a batch wait for a mask, so a grammar that needs more ends its own response."""
 
 
 class DeadEndError(RequestFaultError):
@@ -31,7 +31,7 @@ class Spent:
 
     @property
     def too_much(self) -> bool:
-        """Return whether the masks took longer than an answer's may."""
+        """Return whether the masks took longer than a response's may."""
         return self.seconds > BURST_SECONDS + SECONDS_PER_MASK * self.masks
 
 
@@ -48,7 +48,7 @@ class AnswerMatcher:
 
     @property
     def ended(self) -> bool:
-        """Return whether the answer may end here."""
+        """Return whether the response may end here."""
         return bool(self._matcher.is_accepting())
 
     @property

@@ -19,7 +19,7 @@ def wrapped(tokenizer: str, vocab: int, end: Collection[int]) -> LLTokenizer:
     """Return llguidance's form of a tokenizer.
 
     tokenizer: the content of a tokenizer.json. vocab: rows of the logits, at least the tokenizer's
-    tokens. end: ids of the tokens that end an answer; those outside the vocabulary are left out.
+    tokens. end: ids of the tokens that end a response; those outside the vocabulary are left out.
     Raises GrammarError if none is inside.
     """
     ends = sorted(token for token in end if token < vocab)
@@ -60,7 +60,7 @@ class GrammarCompiler:
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
     def start(self, grammar: Grammar) -> LLMatcher:
-        """Return a matcher at the beginning of an answer. Raises GrammarError for a malformed
+        """Return a matcher at the beginning of a response. Raises GrammarError for a malformed
         grammar."""
         with self._lock:
             known = self._compiled.get(grammar)

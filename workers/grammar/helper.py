@@ -50,10 +50,10 @@ def check_rules(log: str) -> None:
 
 
 def check_beginning(matcher: AnswerMatcher, vocab: int, end: frozenset[int]) -> None:
-    """Raise GrammarError if every beginning of an answer leads to a dead end.
+    """Raise GrammarError if every beginning of a response leads to a dead end.
 
     The search is exhaustive or gives up, where the grammar is taken to be good: one that is not
-    ends its answers with an error.
+    ends its responses with an error.
     """
     waiting, dead = [(matcher, list[int]())], ""
     for _ in range(MAX_MASKS):
@@ -76,7 +76,7 @@ def check_beginning(matcher: AnswerMatcher, vocab: int, end: frozenset[int]) -> 
 def check_way_back(matcher: AnswerMatcher, vocab: int, end: frozenset[int]) -> None:
     """Raise GrammarError if a step cannot be taken back, as engines do that draft.
 
-    matcher: at the beginning of an answer; it is moved.
+    matcher: at the beginning of a response; it is moved.
     """
     bits = llguidance.numpy.allocate_token_bitmask(1, vocab)
     try:
@@ -138,7 +138,7 @@ def verdict(
 
 
 def check(grammar: Grammar, tokenizer: LLTokenizer, end: frozenset[int]) -> None:
-    """Raise GrammarError if the grammar cannot be compiled or no answer satisfies it. Standard
+    """Raise GrammarError if the grammar cannot be compiled or no response satisfies it. Standard
     error is lost."""
     log = os.memfd_create("log")
     os.dup2(log, sys.stderr.fileno())

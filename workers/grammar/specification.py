@@ -20,7 +20,7 @@ from schemas import Grammar
 WHITESPACE = r"[ \n\t]{0,8}"
 """Bounded, since a model in a loop would otherwise put spaces until its tokens run out."""
 OPTIONS = f"%llguidance {json.dumps({'no_forcing': True})}"
-"""llguidance would otherwise follow text that must come, as far as it goes: for ever behind the
+"""llguidance would otherwise follow text that must come, as far as it goes: forever behind the
 `/b+/` of `start: /b+/ "b"`, in one mask."""
 
 
@@ -79,7 +79,7 @@ MAX_NAMES = 1024
 MAX_LENGTH = 256
 """Characters of such a name."""
 _VALUES = ("const", "default", "enum", "examples")
-"""Keys with values of answers, which are no schemas."""
+"""Keys with values of responses, which are no schemas."""
 _SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keys with schemas by names, which may be any."""
 _BEGIN, _END = "\ue000", "\ue001"

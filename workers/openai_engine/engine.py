@@ -63,7 +63,7 @@ class OpenAIEngine:
         return list(self._specs.values())
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
-        """Stream an answer; see workers.engine.Engine. Closing the iterator closes the connection,
+        """Stream a response; see workers.engine.Engine. Closing the iterator closes the connection,
         which ends the request on the server."""
         self._check(request)
         server, load = self._server, self._server.load
@@ -117,9 +117,9 @@ class OpenAIEngine:
             names = ", ".join(self._specs)
             raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
         given, nothing = request.sampling, (None, ())
-        wishes = {name: getattr(given, name) for name in ("logprobs", "prompt_logprobs")}
-        wishes["answered_token_ids"] = request.answered_token_ids
-        field = next((name for name, wish in wishes.items() if wish not in nothing), None)
+        asked = {name: getattr(given, name) for name in ("logprobs", "prompt_logprobs")}
+        asked["answered_token_ids"] = request.answered_token_ids
+        field = next((name for name, value in asked.items() if value not in nothing), None)
         field = field or refused_field(self.methods, given)
         field = field or refused_draft(spec, request.max_draft_tokens)
         if field is not None:
@@ -148,7 +148,7 @@ class Answer:
     ) -> None:
         self.request, self._text, self._drafts, self._load = request, text, drafts, load
         self.last: DecodeChunk | None = None
-        """The last chunk, once it has come. The server sends the answer's counts after it."""
+        """The last chunk, once it has come. The server sends the response's counts after it."""
         self.cut = False
         """Whether the text has ended before the server's answer."""
         self._tokens: list[int] = []
@@ -204,7 +204,7 @@ class Answer:
         return self.last.model_copy(update={"stats": self._stats(self.last.finish_reason)})
 
     def failed(self, message: str) -> DecodeChunk:
-        """Return the last chunk of an answer that the server failed."""
+        """Return the last chunk of a response that the server failed."""
         stats = self._stats("error")
         return DecodeChunk(
             request_id=stats.request_id, text="", finish_reason="error", error=message, stats=stats
@@ -224,7 +224,7 @@ class Answer:
     def _stats(self, reason: FinishReason) -> DecodeStats:
         """Return the statistics, in seconds at this end of the connection.
 
-        Where the server does not count an answer's drafts, target_steps is 0, since an event may
+        Where the server does not count a response's drafts, target_steps is 0, since an event may
         hold the tokens of several steps. The router then learns neither acceptance nor step times.
         """
         request, output, told = self.request, len(self._tokens), self._counts

@@ -34,7 +34,7 @@ class ServerError(RuntimeError):
 
 
 class Choice(BaseModel):
-    """New tokens of an answer."""
+    """New tokens of a response."""
 
     token_ids: tuple[TokenId, ...]
     finish_reason: str | None = None
@@ -44,7 +44,7 @@ class Event(BaseModel):
     """One event of a stream. The last has no choices, but the counts that the server's flags ask
     for.
 
-    drafted, accepted: draft tokens; `accepted` includes those beyond the answer's end.
+    drafted, accepted: draft tokens; `accepted` includes those beyond the response's end.
     """
 
     choices: tuple[Choice, ...] = Field((), max_length=1)
@@ -66,7 +66,7 @@ def body(request: DecodeRequest, model: str, eos: Collection[int]) -> dict[str, 
     """Return a request as vLLM's JSON. eos: the model's own end tokens.
 
     Every parameter is named, so that none has a default of the server's. The server looks for stop
-    strings too, so that it ends the answer by itself.
+    strings too, so that it ends the response by itself.
     """
     given = request.sampling
     same = {"temperature", "top_p", "top_k", "min_p", "max_tokens", "min_tokens", "stop"}
@@ -90,7 +90,7 @@ def body(request: DecodeRequest, model: str, eos: Collection[int]) -> dict[str, 
 
 
 async def events(response: httpx.Response) -> AsyncGenerator[Event, None]:
-    """Yield the events of an answer up to its end.
+    """Yield the events of a response up to its end.
 
     Raises EngineRefusedError and EngineBusyError where the server does not take the request,
     ServerError where it fails, and what httpx raises.

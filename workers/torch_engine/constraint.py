@@ -19,9 +19,9 @@ time. All sequences of the batch wait for it."""
 
 
 class Constraint:
-    """One answer's place in its grammar.
+    """One response's place in its grammar.
 
-    end: tokens that end the answer. raw: returns a token's bytes.
+    end: tokens that end the response. raw: returns a token's bytes.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Constraint:
         """Return up to `most` tokens of the text that the grammar leaves no choice about.
 
         A forced text can be cut into tokens in many ways. Each token returned is the longest one.
-        llguidance's own compute_ff_bytes does not return for text that goes on for ever.
+        llguidance's own compute_ff_bytes does not return for text that goes on forever.
         """
         tokens, matcher = list[int](), self._matcher
         if matcher.mean_seconds > FAST_SECONDS:
@@ -68,7 +68,7 @@ class Constraint:
 
         The row of a node that the grammar cannot go on from allows nothing, as does that of a node
         reached after drafts have cost too much. Below these, and below a token that is forbidden or
-        ends the answer, nothing can be kept: those rows allow everything.
+        ends the response, nothing can be kept: those rows allow everything.
         """
         bits = llguidance.numpy.allocate_token_bitmask(len(tree) + 1, self._vocab)
         self._visit(self._matcher, tree, ROOT, bits)
@@ -77,7 +77,7 @@ class Constraint:
 
     def _longest(self, matcher: AnswerMatcher, last: int) -> int | None:
         """Return the longest token of a forced text, or None if the text is not forced or if this
-        takes more masks than `last`, counted from the answer's beginning.
+        takes more masks than `last`, counted from the response's beginning.
 
         All other allowed tokens are its beginnings, and after each of them it has to go on.
         """
@@ -123,7 +123,8 @@ class Constraint:
             if self._drafts.too_much:
                 bits[child + 1] = 0
                 continue
-            # a matcher that has failed cannot be taken back; an answer pays for its own tokens only
+            # a matcher that has failed cannot be taken back; a response pays for its own tokens
+            # only
             below = matcher.copy(self._drafts)
             try:
                 below.advance([token])

@@ -77,7 +77,7 @@ class TorchEngine:
         return [method.spec for method in self._methods.values()]
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
-        """Stream an answer; see workers.engine.Engine."""
+        """Stream a response; see workers.engine.Engine."""
         self._check(request)
         constraint = None
         if request.sampling.grammar is not None:
@@ -98,7 +98,7 @@ class TorchEngine:
         failures = dict(self._guard.failures.counts)
         return report.model_copy(
             update={
-                # An upper bound: of past answers and of requests' indexes.
+                # An upper bound: of past responses and of requests' indexes.
                 "past_bytes": self._past.bytes + sum(one.bytes for one in self._looking_up),
                 "drafter_failures": failures,
                 "prefixes": self._prefixes(),

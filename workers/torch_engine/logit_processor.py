@@ -59,7 +59,7 @@ class LogitProcessor:
         logits.masked_fill_(~allowed, -torch.inf)
 
     def _forbid_ends(self, tree: TokenTree, answered: int, logits: Tensor) -> None:
-        """Forbid end tokens in the rows before which the answer has fewer than `min_tokens`."""
+        """Forbid end tokens in the rows before which the response has fewer than `min_tokens`."""
         left = self.sampling.min_tokens - answered
         if left <= 0:
             return

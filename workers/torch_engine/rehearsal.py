@@ -142,7 +142,7 @@ class _Rehearsal:
 
 
 class _Unheard(Stream):
-    """The stream of an answer that is not read."""
+    """The stream of a response that is not read."""
 
     def __init__(self) -> None:
         self.cancelled = False

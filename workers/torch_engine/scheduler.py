@@ -35,7 +35,7 @@ class Limits:
     """How much a scheduler admits and reads at a time.
 
     rows: sequences that may run at once; a larger pool only remembers more prefixes. capacity:
-    tokens of one sequence, prompt and answer. max_waiting: requests in the waiting line. chunk:
+    tokens of one sequence, prompt and response. max_waiting: requests in the waiting line. chunk:
     prompt tokens read between two steps of the running sequences. They have a forward of their own,
     since a joint one pads every row's attention to the chunk's width. joint: prompts of at most
     this many tokens together are read in one forward. prefix_cache: keep the rows of ended
@@ -157,7 +157,7 @@ class Scheduler:
             self._retire()
 
     def _wait_for_work(self) -> bool:
-        """Wait for work, indexing past answers meanwhile; return False after `stop`."""
+        """Wait for work, indexing past responses meanwhile; return False after `stop`."""
         while not self._wanted() and self._past.work():
             pass
         with self._work:
@@ -267,7 +267,7 @@ class Scheduler:
     ) -> None:
         """Tell a running sequence's consumer, then free everything it holds.
 
-        The consumer is told first, so that a failing release delays no answer. The load stops
+        The consumer is told first, so that a failing release delays no response. The load stops
         counting the sequence at that moment.
         """
         with self._work:
@@ -330,7 +330,7 @@ class Rows:
         return self.prefixes.finds(sequence.tokens, _holdings(running), scope)
 
     def take(self, sequence: DecodeSequence, running: Sequence[DecodeSequence]) -> Lease:
-        """Return a row for a sequence that will run beside these. Raises RuntimeError where all
+        """Return a row for a sequence that will run with these. Raises RuntimeError where all
         are in use."""
         if self._reads_all(sequence):
             return self.prefixes.take_empty()

@@ -85,7 +85,7 @@ class DecodeSequence:
         self.stream = stream
         self.tokens: list[int] = list(request.known_token_ids)
         self.prompt_tokens = len(self.tokens)
-        """Tokens before the first emitted one, including a begun answer's."""
+        """Tokens before the first emitted one, including a begun response's."""
         self.rng = generator(request.seed)
         self.tally = Tally()
         self.finished: FinishReason | None = None
@@ -94,7 +94,7 @@ class DecodeSequence:
         predicted = request.predicted_token_ids
         begins = len(request.prompt_token_ids)
         self.prediction = Prediction(predicted, begins) if predicted else None
-        """What look-ups may copy from, if the client predicted the answer."""
+        """What look-ups may copy from, if the client predicted the response."""
         self.head_versions: dict[str, int] = {}
         """By part: the version of the head that drafts. Set by HeadVersions."""
         self._text = AnswerText(tokenizer, eos, request.sampling)
@@ -123,7 +123,7 @@ class DecodeSequence:
 
     @property
     def answer_index(self) -> int:
-        """The next token's index in the answer, which another replica may have begun."""
+        """The next token's index in the response, which another replica may have begun."""
         return len(self.request.answered_token_ids) + self.output_tokens
 
     @property
@@ -193,7 +193,7 @@ class DecodeSequence:
         logprobs: Sequence[TokenLogprobs] = (),
         drafter: str | None = None,
     ) -> None:
-        """Append a step's tokens up to the answer's end, and hand them to the consumer.
+        """Append a step's tokens up to the response's end, and hand them to the consumer.
 
         logprobs: one per token of the path and the bonus, where the request asks for them.
         drafter: the one that drafted the tree, where its method has several.
@@ -219,7 +219,7 @@ class DecodeSequence:
         self.stream.push(text, emitted[:kept], drafted, logprobs[:kept], told)
 
     def stats(self, reason: FinishReason) -> DecodeStats:
-        """Return the answer's statistics so far."""
+        """Return the response's statistics so far."""
         tally, end = self.tally, self._last or time.perf_counter()
         decode = self._last - self._first
         phases = tally.draft_seconds + tally.verify_seconds + tally.sample_seconds

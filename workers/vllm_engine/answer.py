@@ -74,7 +74,7 @@ FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": 
 
 
 class AnswerError(RuntimeError):
-    """vLLM returned something that is not an answer to the request."""
+    """vLLM returned something that is not a response to the request."""
 
 
 class Answer:
@@ -148,7 +148,7 @@ class Answer:
         """Raise RequestFaultError if an ended answer does not satisfy its grammar.
 
         vLLM fails a request whose grammar it cannot follow, and ends it where llguidance finds
-        no next token. The matcher is still at the answer's beginning.
+        no next token. The matcher is still at the response's beginning.
         """
         if self.finished == "error":
             raise RequestFaultError(
@@ -162,7 +162,7 @@ class Answer:
                 )
 
     def failed(self, message: str, *, request_fault: bool = False) -> DecodeChunk:
-        """Return the last chunk of an answer that the engine gave up."""
+        """Return the last chunk of a response that the engine gave up."""
         return DecodeChunk(
             request_id=self.request.request_id,
             text="",
@@ -173,7 +173,7 @@ class Answer:
         )
 
     def stats(self, reason: FinishReason) -> DecodeStats:
-        """Return the answer's statistics so far. vLLM does not divide a step's seconds into
+        """Return the response's statistics so far. vLLM does not divide a step's seconds into
         drafting, verification and sampling, so all of them are `other_seconds`."""
         request, end = self.request, self._last or time.perf_counter()
         drafted = [drafted for drafted, _ in self._by_step]
@@ -208,7 +208,7 @@ class Answer:
         """Return the last chunk with statistics by drafter.
 
         authors: the drafter of each decode step, including steps the engine was ahead when a
-        stop string ended the answer.
+        stop string ended the response.
         """
         decode_steps = max(0, self._steps - 1)
         authors = authors[:decode_steps]
@@ -236,7 +236,8 @@ class Answer:
         return last.model_copy(update={"stats": stats})
 
     def _accepted_by_step(self) -> list[int]:
-        """Count the steps that verified drafts, without tokens accepted beyond the answer's end."""
+        """Count the steps that verified drafts, without tokens accepted beyond the response's
+        end."""
         accepted = [accepted for _, accepted in self._by_step]
         if accepted:
             accepted[-1] -= sum(accepted) - self._accepted
@@ -246,7 +247,7 @@ class Answer:
         """Return how many of a step's tokens were drafted: all but its last, which is the
         target's.
 
-        An answer's last step may have been cut before that one; the engine's own count tells.
+        A response's last step may have been cut before that one; the engine's own count tells.
         """
         if self.finished is None or not self._by_step:
             return max(0, emitted - 1)
@@ -278,7 +279,7 @@ def _by_position(counts: list[int], length: int = 0) -> tuple[int, ...]:
 
 def _prompt_logprobs(output: RequestOutput) -> tuple[TokenLogprobs, ...]:
     """Return the log probabilities of the prompt's tokens after the first, which vLLM sends with
-    the first ones of the answer."""
+    the first ones of the response."""
     if not output.prompt_logprobs or output.prompt_token_ids is None:
         return ()
     return _logprobs(output.prompt_token_ids[1:], output.prompt_logprobs[1:])

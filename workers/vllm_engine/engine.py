@@ -48,7 +48,7 @@ from workers.vllm_engine.shared import cache_salt, shares
 log = logging.getLogger(__name__)
 
 AUTHORS_SECONDS = 0.2
-"""How long an answer's end waits for its drafters. The engine reports them between two steps,
+"""How long a response's end waits for its drafters. The engine reports them between two steps,
 and may be reading a long prompt."""
 
 CLOSE_SECONDS = 30.0
@@ -97,7 +97,7 @@ class VllmEngine:
         return list(self._specs.values())
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
-        """Stream an answer, a chunk per engine step; see workers.engine.Engine."""
+        """Stream a response, a chunk per engine step; see workers.engine.Engine."""
         self._check(request)
         llm = self._llm  # close() may come between two of the next awaits
         if llm is None:
@@ -124,7 +124,7 @@ class VllmEngine:
                     yield chunk
                 else:
                     return
-            # The engine has ended the answer too.
+            # The engine has ended the response too.
             self._load.end(answer)
             self._look_at_failures()
             if matcher is not None:
@@ -158,7 +158,7 @@ class VllmEngine:
 
     def exchange(self, part: str, version: int, folder: Path | None, share: float) -> None:
         """See workers.engine.HeadExchanger and `ExchangedHeads`: a share of requests is a share of
-        turns, and an answer in progress goes on with the new head. Raises RuntimeError where the
+        turns, and a response in progress goes on with the new head. Raises RuntimeError where the
         engine was not loaded in an event loop."""
         if part not in self.exchangeable:
             raise BundleError(f"{part}: no method that is served here drafts with this part")
@@ -205,13 +205,13 @@ class VllmEngine:
             return
         try:
             self._failures, *_ = await self._llm.collective_rpc("drafter_failures")
-        except Exception as error:  # the engine has ended, as its answers show
+        except Exception as error:  # the engine has ended, as its responses show
             log.debug("the counts of drafter failures are unknown: %r", error)
 
     async def _with_drafters(self, chunk: DecodeChunk, answer: Answer) -> DecodeChunk:
-        """Return an answer's last chunk, with statistics by drafter for the adaptive method.
+        """Return a response's last chunk, with statistics by drafter for the adaptive method.
 
-        Only the engine's process knows the drafters. Without its reply the answer ends without
+        Only the engine's process knows the drafters. Without its reply the response ends without
         them.
         """
         if self._specs[answer.request.method].drafter != ADAPTIVE or self._llm is None:
@@ -222,7 +222,7 @@ class VllmEngine:
             return answer.by_drafter(chunk, authors)
         except TimeoutError:  # a long step, such as a long prompt
             return chunk
-        except Exception as error:  # the answer is complete even if the engine has ended
+        except Exception as error:  # the response is complete even if the engine has ended
             log.warning("%s: no statistics by drafter: %r", answer.request.request_id, error)
             return chunk
 

@@ -106,7 +106,7 @@ def with_method(
         names = ", ".join(salts)
         raise ValueError(f"{field}.{METHOD_KEY}: {method!r} is not served; methods: {names}")
     tenant, own = request.get(SALT), salts[method]
-    # Past answers are looked up among those with the same salt, and of the same adapter.
+    # Past responses are looked up among those with the same salt, and of the same adapter.
     scope = json.dumps([request.get("model"), tenant])
     holder[name] = {**extra, METHOD_KEY: method, SCOPE: scope}
     if own is not None and isinstance(tenant, str | None) and tenant != "":

@@ -133,11 +133,11 @@ def _turns(chat: ChatRequest) -> tuple[list[Any], list[list[Any]]]:
 
 
 async def _whole(writer: Writer, answer: Answer, spoken: Spoken) -> Mapping[str, Any]:
-    """Return the body of an answer. Raises ApiError if it breaks off."""
+    """Return the body of a response. Raises ApiError if it breaks off."""
     said, finish = Said(), "stop"
     async with aclosing(answer.chunks) as chunks:
         async for chunk in chunks:
-            for piece in spoken.of(writer.heard(chunk)):
+            for piece in spoken.of(writer.inspected(chunk)):
                 said.add(piece)
             if chunk.finish_reason is not None:
                 finish = spoken.finish(chunk.finish_reason)
@@ -153,16 +153,16 @@ async def _events(
 ) -> AsyncGenerator[str, None]:
     """Yield server-sent events, those of a chunk as one piece.
 
-    The first piece has the events that begin the answer, the last one those that end it. An answer
-    that breaks off ends with an event that says so. told: fields that the first event has in
-    addition.
+    The first piece has the events that begin the response, the last one those that end it. A
+    response that breaks off ends with an event that says so. told: fields that the first event has
+    in addition.
     """
     (name, first), *others = writer.begin()
     said, ended = [*map(_written, [(name, {**first, **told}), *others])], False
     try:
         async with aclosing(answer.chunks) as chunks:
             async for chunk in chunks:
-                for piece in spoken.of(writer.heard(chunk)):
+                for piece in spoken.of(writer.inspected(chunk)):
                     said += map(_written, writer.add(piece))
                 if chunk.finish_reason is not None:
                     ended, finish = True, spoken.finish(chunk.finish_reason)

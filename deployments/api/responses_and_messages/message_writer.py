@@ -13,7 +13,7 @@ _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"
 
 
 class MessageWriter(Writer):
-    """Write one answer's content blocks: thinking, text and uses of tools."""
+    """Write one response's content blocks: thinking, text and uses of tools."""
 
     def __init__(self, model: str, answer_id: str, tokens: int, stops: Sequence[str]) -> None:
         """tokens: of the prompt. stops: the request's stop sequences, which end the engine's
@@ -34,7 +34,7 @@ class MessageWriter(Writer):
             "usage": _usage(tokens, 0, 0),
         }
 
-    def heard(self, chunk: DecodeChunk) -> DecodeChunk:
+    def inspected(self, chunk: DecodeChunk) -> DecodeChunk:
         # The engine ends at a stop sequence and gives it in one piece. One that more text follows
         # came before `min_tokens`, and is text.
         text, self._stop = (self._stop or "") + chunk.text, None

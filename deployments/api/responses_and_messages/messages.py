@@ -127,7 +127,7 @@ class MessagesTool(Input):
 
 
 class MessagesToolChoice(Input):
-    """Which tools the answer uses."""
+    """Which tools the response uses."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -146,7 +146,7 @@ class _OutputFormat(Input):
 
 
 class OutputConfig(Input):
-    """The form of the answer, and how much the model reasons."""
+    """The form of the response, and how much the model reasons."""
 
     effort: Any = None
     format: _OutputFormat | None = None
@@ -168,7 +168,7 @@ class Thinking(Input):
 
 
 class CountRequest(SurfaceBody):
-    """What both endpoints share. A last message of the assistant begins the answer."""
+    """What both endpoints share. A last message of the assistant begins the response."""
 
     names: ClassVar[Mapping[str, str]] = {
         "messages": "messages",

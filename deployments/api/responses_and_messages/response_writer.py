@@ -12,7 +12,7 @@ _PARTS = {"message": "output_text", "reasoning": "reasoning_text"}
 
 
 class ResponseWriter(Writer):
-    """Write one answer's items: reasoning, messages of text and function calls."""
+    """Write one response's items: reasoning, messages of text and function calls."""
 
     def __init__(self, head: Mapping[str, Any], answer_id: str) -> None:
         """head: the response's fields that the request decides."""

@@ -32,7 +32,7 @@ class TextFormat(Input):
 
 
 class TextField(Input):
-    """How the text of the answer is written."""
+    """How the text of the response is written."""
 
     format: TextFormat | None = None
     verbosity: Any = None

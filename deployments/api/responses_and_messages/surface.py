@@ -1,4 +1,4 @@
-"""What an API needs that is answered like a chat: a body, and a writer of its answers."""
+"""Base classes of the APIs that are translated to a chat: request body and response writer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -49,10 +49,10 @@ class SurfaceBody(Passed, ABC):
     names: ClassVar[Mapping[str, str]]
     """The names that fields of a chat request have here, for errors."""
     ping: ClassVar[str] = COMMENT
-    """What a stream says that has nothing to say."""
+    """Sent to keep an idle stream open."""
     without_effect: ClassVar[Sequence[str]] = ()
     only: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
-    """What fields may say that are not offered, which is that nothing is asked for."""
+    """Values accepted for unsupported fields: those that request nothing."""
 
     model: str
     stream: bool = False
@@ -69,11 +69,11 @@ class SurfaceBody(Passed, ABC):
 
     @abstractmethod
     def chat_body(self) -> dict[str, Any]:
-        """Return the fields of the chat request that are not its own names here."""
+        """Return the chat request's fields, except those that have the same name here."""
 
     @abstractmethod
     def writer(self, answer_id: str, prompt_tokens: int, /) -> "Writer":
-        """Return a writer of the answer."""
+        """Return a writer of the response."""
 
     @property
     def shortens(self) -> bool:
@@ -109,7 +109,7 @@ class SurfaceBody(Passed, ABC):
 
 
 class Writer(ABC):
-    """Write one answer as events, and collect its body from the same pieces."""
+    """Write one response as events, and collect its body from the same pieces."""
 
     @abstractmethod
     def begin(self) -> list[Event]:
@@ -125,12 +125,12 @@ class Writer(ABC):
 
     @abstractmethod
     def failed(self, error: ApiError) -> list[Event]:
-        """Return the events of an answer that breaks off."""
+        """Return the events of a response that breaks off."""
 
     @abstractmethod
     def body(self) -> dict[str, Any]:
-        """Return the whole answer, once it has ended."""
+        """Return the whole response, once it has ended."""
 
-    def heard(self, chunk: DecodeChunk) -> DecodeChunk:
-        """Look at a chunk before it is read. Return it as it is read."""
+    def inspected(self, chunk: DecodeChunk) -> DecodeChunk:
+        """Inspect a chunk before it is processed; return the chunk to process."""
         return chunk

@@ -50,7 +50,7 @@ class ToolFamily:
         return [tool.for_template() for tool in offer.tools] or None
 
     async def sampling(self, offer: Offer, asked: SamplingParams, check: Check) -> SamplingParams:
-        """Return how to decode an answer that may call tools.
+        """Return how to decode a response that may call tools.
 
         The text keeps special tokens if the format's markers are such. If calls are required, the
         answer has to follow a grammar. A grammar for JSON that the request asks for leaves the
@@ -67,7 +67,7 @@ class ToolFamily:
     async def _constraint(
         self, offer: Offer, asked: Grammar | None, check: Check
     ) -> Grammar | None:
-        """Return the grammar of an answer, None if it may be any text.
+        """Return the grammar of a response, None if it may be any text.
 
         Arguments follow their schema. A schema that cannot be enforced is an error where the
         function is strict, else its arguments are any object.
@@ -89,13 +89,13 @@ class ToolFamily:
         return None
 
     def parser(self, offer: Offer) -> ToolCallParser | None:
-        """Return a parser of one answer, None if it may call no tool."""
+        """Return a parser of one response, None if it may call no tool."""
         if not offer.callable:
             return None
         return ToolCallParser(self._format, offer.names, offer.several)
 
     def repeated(self, offer: Offer) -> Callable[[str], str]:
-        """Return a function from an answer's text to what identifies it in the conversation's next
+        """Return a function from a response's text to what identifies it in the conversation's next
         turn, where its calls come parsed (`identity`)."""
 
         def text_of(answer: str) -> str:
@@ -138,10 +138,10 @@ def _identity(text: str, calls: Sequence[tuple[str, str]]) -> str:
 def calls_or(
     otherwise: Grammar | None, offer: Offer, form: Format, token_of: TokenOf, *, loose: bool
 ) -> Grammar:
-    """Return the grammar of an answer that is one or more calls in the model's own format.
+    """Return the grammar of a response that is one or more calls in the model's own format.
 
-    otherwise: a grammar for JSON that the answer may follow instead. loose: arguments of functions
-    that are not strict are any object, whatever their schema.
+    otherwise: a grammar for JSON that the response may follow instead. loose: arguments of
+    functions that are not strict are any object, whatever their schema.
     """
     calls, rules = [], []
     for index, tool in enumerate(offer.callable):

@@ -89,7 +89,7 @@ class Offer:
     """Hold what a request lets the model call.
 
     tools: all that the model is shown. callable: those that it may call; none where it may call
-    none. required: whether the answer has to be calls. several: whether it may be more than one.
+    none. required: whether the response has to be calls. several: whether it may be more than one.
     """
 
     tools: Sequence[FunctionTool] = ()

@@ -62,7 +62,7 @@ HERMES = Format(
 LLAMA3 = Format(
     openers=("<|python_tag|>", "{"), closers=(";",), arguments="parameters", several=False
 )
-"""Llama 3.1 to 3.3 and 4: JSON in place of an answer."""
+"""Llama 3.1 to 3.3 and 4: JSON in place of a response."""
 MISTRAL = Format(
     openers=("[TOOL_CALLS]",), begin="[TOOL_CALLS][", between=", ", end="]", short_ids=True
 )

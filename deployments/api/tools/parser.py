@@ -1,4 +1,4 @@
-"""Splitting an answer, as it comes, into reasoning, text and tool calls."""
+"""Splitting a response, as it comes, into reasoning, text and tool calls."""
 
 import re
 import secrets
@@ -20,15 +20,15 @@ _LATER_LINE_START = re.compile(r"\n[^\S\n]*\{")
 PART = 1024
 """Characters that are looked at together, however many come at once."""
 MOST_AGAIN = 65_536
-"""Most characters of an answer that are read a second time because they turned out not to be a
-call. Without this bound, the time for an answer that repeats the beginning of a call would grow
+"""Most characters of a response that are read a second time because they turned out not to be a
+call. Without this bound, the time for a response that repeats the beginning of a call would grow
 with the square of its length."""
 
 
 class ToolCallParser:
-    """Parse one answer. How the text is cut into parts does not change what the pieces join to.
+    """Parse one response. How the text is cut into parts does not change what the pieces join to.
 
-    Text that turns out to be no call, or is not finished, is text of the answer. Spaces around
+    Text that turns out to be no call, or is not finished, is text of the response. Spaces around
     calls are dropped.
     """
 
@@ -54,25 +54,25 @@ class ToolCallParser:
         """Whether there is text before what is held, without a call in between."""
         self._any_text = False
         self._begun = self._completed = 0
-        """Calls of the answer."""
+        """Calls of the response."""
         self._arguments: list[str] | None = None
         """Of the call that has begun and is not complete."""
         self._pieces: list[Piece] = []
 
     @property
     def called(self) -> bool:
-        """Return whether the answer has called a function."""
+        """Return whether the response has called a function."""
         return self._completed > 0
 
     def push(self, text: str) -> list[Piece]:
-        """Append text of the answer. Return the pieces that it completes."""
+        """Append text of the response. Return the pieces that it completes."""
         for begin in range(0, len(text), PART):
             self._held += text[begin : begin + PART]
             self._go_on()
         return self._taken()
 
     def end(self) -> list[Piece]:
-        """Return what was held, once the answer has ended."""
+        """Return what was held, once the response has ended."""
         while self._reader is not None:
             self._give_up()
             self._go_on()
@@ -178,7 +178,7 @@ class ToolCallParser:
         return len(self._held.rstrip())
 
     def _say(self, text: str) -> None:
-        """Give the beginning of the held text as text of the answer."""
+        """Give the beginning of the held text as text of the response."""
         self._held = self._held.removeprefix(text)
         if text:
             self._text_before = self._any_text = True

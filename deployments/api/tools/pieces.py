@@ -1,4 +1,4 @@
-"""The pieces of an answer that reasons and calls tools."""
+"""The pieces of a response that reasons and calls tools."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Text:
-    """Hold text of the answer."""
+    """Hold text of the response."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Thought:
-    """Hold text of the reasoning before the answer."""
+    """Hold text of the reasoning before the response."""
 
     text: str
 
@@ -39,7 +39,7 @@ class Arguments:
 class CallBroken:
     """Take back the call with this index: its arguments do not end or are not JSON.
 
-    text: the answer's text from the beginning of the call on.
+    text: the response's text from the beginning of the call on.
     """
 
     index: int
@@ -59,7 +59,7 @@ class Call:
 
 
 class Said:
-    """Join the pieces of one answer."""
+    """Join the pieces of one response."""
 
     def __init__(self, text: str = "") -> None:
         """text: what stands before the pieces."""

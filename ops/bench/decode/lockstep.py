@@ -27,7 +27,7 @@ from workers.torch_engine.target import Target
 
 WARM_UP_TOKENS = 8
 DECIDING = ("adaptive", "suffix")
-"""Drafters that learn from step times and past answers. They learn from methods of these drafters
+"""Drafters that learn from step times and past responses. They learn from methods of these drafters
 only, as if the methods were served alone."""
 
 
@@ -133,7 +133,7 @@ class _Lane:
         self._repeat = asked.repeat
 
     def round(self) -> list[Run]:
-        """Decode a step; the answers that it ended."""
+        """Decode a step; the responses that it ended."""
         clock = time.perf_counter()
         while self._waiting and len(self._running) < self._batch:
             item, request = self._waiting.popleft()

@@ -29,7 +29,7 @@ PLAIN, ASSISTED_MODE, LOOKUP, STATIC_MODE = HF_MODES
 CPP_MODES = ("llamacpp", "llamacpp-lookup")
 DRAFT_TOKENS = 8
 Answered = tuple[tuple[int, ...], float]
-"""An answer's token ids, the end token included, and its seconds."""
+"""A response's token ids, the end token included, and its seconds."""
 
 
 class PeerProcess:
@@ -172,7 +172,7 @@ class HuggingFace:
 class LlamaCpp:
     """llama.cpp through llama-cpp-python, without its prefix cache.
 
-    file: in GGUF. end: tokens that end an answer. context: most tokens of a sequence. Its process
+    file: in GGUF. end: tokens that end a response. context: most tokens of a sequence. Its process
     imports no torch, whose OpenMP threads it would share.
 
     `llamacpp` is plain decoding, `llamacpp-lookup` its prompt look-up of up to 8 tokens.

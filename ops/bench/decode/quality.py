@@ -34,7 +34,7 @@ LONGEST = 512
 
 @dataclass(frozen=True)
 class Reading:
-    """The target's scores of an answer's tokens, each given those before it.
+    """The target's scores of a response's tokens, each given those before it.
 
     nats: [tokens] -log p of the token. expected: [tokens] the expected -log p of a token drawn from
     p, its entropy; at temperature 0, -log p of the most likely token. gains: [tokens, len(SHARPER)]
@@ -77,13 +77,13 @@ def quality_of(
 ) -> dict[str, Any]:
     """Return the quality of each method's answers, and of each precision of the target.
 
-    The engine's target scores the answers of the first repeat.
+    The engine's target scores the responses of the first repeat.
     """
     device = torch.device(device_of(setup.engine))
     model = load_target(bundle.part("target"), setup.engine.dtype, device)
     prompts = {item.prompt.id: item.token_ids for item in encoded}
 
-    @cache  # at temperature 0 most answers are plain decoding's
+    @cache  # at temperature 0 most responses are plain decoding's
     def read(prompt_id: str, answer: tuple[int, ...]) -> Reading:
         logits = _answer_logits(model, prompts[prompt_id], answer)
         return read_answer(logits.cpu(), answer, temperature)
@@ -109,7 +109,7 @@ def _distances(own: Sequence[Reading], temperature: float) -> dict[str, Any]:
 
 @torch.inference_mode()
 def _answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
-    """Return the logits [len(answer), vocab] at each token of an answer, from one forward pass."""
+    """Return the logits [len(answer), vocab] at each token of a response, from one forward pass."""
     pool = model.make_pool(1, len(before) + len(answer))
     span = Span(pool.acquire(), [*before, *answer[:-1]], logits_from=len(before) - 1)
     logits, _ = model.forward(model.lay_out([span], pool), pool)
@@ -118,7 +118,7 @@ def _answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) -
 
 @torch.inference_mode()
 def read_answer(logits: torch.Tensor, tokens: Sequence[int], temperature: float) -> Reading:
-    """Score an answer's tokens by the target's logits [tokens, vocab] at their positions."""
+    """Score a response's tokens by the target's logits [tokens, vocab] at their positions."""
     scores = logits.float() / (temperature or 1.0)
     log_p, said = scores.log_softmax(-1), torch.tensor(tokens)[:, None]
     entropy = torch.special.entr(log_p.exp()).sum(-1)
@@ -164,7 +164,7 @@ def kl_at_least(readings: Sequence[Reading]) -> tuple[float, tuple[float, float]
 def _with_interval(
     statistic: Callable[[NDArray[np.int64]], Floats], answers: NDArray[np.int64]
 ) -> tuple[float, tuple[float, float]]:
-    """Return a statistic of all answers, and its interval over answers drawn with replacement.
+    """Return a statistic of all responses, and its interval over answers drawn with replacement.
 
     statistic: takes indices [n, answers].
     """

@@ -85,7 +85,7 @@ def _refuse_infinite(target: Path) -> None:
 
 
 async def _decode(bundle: Bundle, token: int) -> str | None:
-    """Decode one token after `token`; return why the answer ended."""
+    """Decode one token after `token`; return why the response ended."""
     from schemas import DecodeRequest, EngineConfig, SamplingParams
     from workers.loader import load_engine
 

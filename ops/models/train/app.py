@@ -20,7 +20,7 @@ Config = Annotated[
 
 
 def generate(config: Config, json: flags.Json = None) -> None:
-    """Generate the target's answers to prompts, as training data for heads.
+    """Generate the target's responses to prompts, as training data for heads.
 
     Example: `specadapt train generate answers.yaml`
     """

@@ -26,7 +26,7 @@ HELD_EVERY = 20
 
 def train_from(kind: str, given: HeadTraining) -> dict[str, float]:
     """Train a head of a kind, name it in its bundle, and return its tokens per step by domain on
-    held-out answers.
+    held-out responses.
 
     Raises InputError naming a field that does not fit the target or the head to continue.
     """

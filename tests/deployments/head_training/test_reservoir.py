@@ -29,7 +29,7 @@ def test_it_is_bounded_and_full(arrived):
     made = samples(arrived)
     reservoir = filled(made)
     kept = list(reservoir)
-    room = sum(each.room for each in kept)
+    room = sum(each.size for each in kept)
     assert room <= ROOM
     assert set(kept) <= set(made)
     if len(kept) < len(made):
@@ -46,7 +46,7 @@ def test_a_cluster_that_needs_no_more_than_an_even_share_keeps_everything(arrive
     made = samples(arrived)
     asked = Counter[int]()
     for each in made:
-        asked[each.cluster] += each.room
+        asked[each.cluster] += each.size
     random.shuffle(made)
     reservoir = filled(made)
     for each in made:
@@ -91,7 +91,7 @@ def test_what_is_discarded_makes_room(arrived):
     again = [sample(f"again {i}", size, cluster=c) for i, (c, size) in enumerate(arrived)]
     for each in again:
         reservoir.add(each)
-    assert sum(each.room for each in reservoir) <= ROOM
+    assert sum(each.size for each in reservoir) <= ROOM
 
 
 def test_a_tenth_is_held_back_by_whole_conversations():

@@ -38,7 +38,7 @@ async def test_the_answer_is_learned_of_at_its_deviation(ingress):
     await ingress.link.exchange()
     table = ingress.link.table
     m, k = table.methods.index("ngram"), answer.decision.cluster
-    said = answer.decision.foretold["ngram"] - table.regression_mean[k, m]
+    said = answer.decision.predicted_acceptance["ngram"] - table.regression_mean[k, m]
     seen = (answer.stats.output_tokens - 1) / (answer.stats.target_steps - 1)
     learned = table.live.tokens[k, m, 0] / table.live.steps[k, m, 0]
     assert learned == pytest.approx(seen / np.exp(said))

@@ -1,5 +1,5 @@
-"""Look-ups of many texts' next tokens, in the texts themselves, in past answers and in a datastore
-(SuffixDecoding, arXiv 2411.04975, with measured acceptance in place of counts)."""
+"""Look-ups of many texts' next tokens, in the texts themselves, in past responses and in a
+datastore (SuffixDecoding, arXiv 2411.04975, with measured acceptance in place of counts)."""
 
 import math
 import sys
@@ -36,7 +36,7 @@ OTHERS: Before = {
     "most": (0.41,) * len(LENGTHS),
     "few": (0.16,) * len(LENGTHS),
 }
-"""Of what followed in past answers. Both were measured on 400 answers of SmolLM2-135M at
+"""Of what followed in past responses. Both were measured on 400 answers of SmolLM2-135M at
 temperature 0, of nine domains."""
 PREDICTED: Before = {
     "once": (0.50, 0.65, 0.75, 0.82, 0.86, 0.88, 0.92, 0.96, 0.985),
@@ -44,16 +44,16 @@ PREDICTED: Before = {
     "most": (0.5,) * len(LENGTHS),
     "few": (0.5,) * len(LENGTHS),
 }
-"""Of what the client predicted, by the tokens that were right in a row. The answer has one place in
-it, so every token of it followed once."""
+"""Of what the client predicted, by the tokens that were right in a row. The response has one place
+in it, so every token of it followed once."""
 STORED: Before = {
     "once": (0.10, 0.15, 0.21, 0.21, 0.27, 0.33, 0.58, 0.65, 0.75),
     "all": (0.20, 0.30, 0.41, 0.47, 0.50, 0.63, 0.74, 0.85, 0.90),
     "most": (0.33,) * len(LENGTHS),
     "few": (0.12,) * len(LENGTHS),
 }
-"""For a datastore that the answers do not quote. Measured on 200 answers of SmolLM2-135M at
-temperature 0, in 2.2 million tokens of other answers. Matches of one or two are not looked up."""
+"""For a datastore that the responses do not quote. Measured on 200 answers of SmolLM2-135M at
+temperature 0, in 2.2 million tokens of other responses. Matches of one or two are not looked up."""
 Odds = Literal["texts", "prediction", "datastore"]
 """The kinds of sources that have odds of their own in each text."""
 WEIGHT, MEMORY = 20.0, 2000.0
@@ -161,7 +161,7 @@ def _followed(
 ANCHORS = (8, 4, 2, 1)
 PER_STEP, EACH = 512, 32
 """Tokens of all texts that one step indexes, for which every sequence waits; and of each text at
-least, so that its answer is known while long prompts are read."""
+least, so that its response is known while long prompts are read."""
 RATE = 0.25
 """How much one token moves the log-odds of its text's look-ups (a logistic regression's step)."""
 LEAST_TRUST = 0.5
@@ -203,11 +203,11 @@ class LookUps:
 
     A token is predicted while it and all tokens before it are accepted with a probability of at
     least `least`. Acceptance is learned from all predicted tokens, drafted or not: apart for the
-    text itself, for past answers, for clients' predictions and for the datastore, and for
+    text itself, for past responses, for clients' predictions and for the datastore, and for
     temperature 0. Verified tokens are those with the highest expectations, which are too high, so
     `trust` scales all.
 
-    past: earlier answers; a text sees those of its own scope. datastore: other texts. Raises
+    past: earlier responses; a text sees those of its own scope. datastore: other texts. Raises
     ValueError where `least` is not between 0 and 1.
     """
 

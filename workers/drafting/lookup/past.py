@@ -1,4 +1,4 @@
-"""Past answers of an engine, indexed for look-ups."""
+"""Past responses of an engine, indexed for look-ups."""
 
 import sys
 from collections import Counter, deque
@@ -19,10 +19,10 @@ PAST_BYTES = 40_000_000
 ANCHORS = (8, 4, 2)
 TOKEN_BYTES, WAITING_BYTES, PIECE_BYTES = 640, 40, 300
 """Upper bounds on the memory of an indexed token with its n-grams, of one that waits to be indexed,
-and of a piece beside its tokens."""
+and of a piece in addition to its tokens."""
 WAITING_SHARE = 0.1
-"""Share of the capacity for answers that wait: where more is answered than there is time to index,
-the oldest waiting answer is dropped, and not what is indexed."""
+"""Share of the capacity for responses that wait: where more is answered than there is time to
+index, the oldest waiting answer is dropped, and not what is indexed."""
 PIECE = 512
 """Most tokens of a piece, and of what one step indexes."""
 OVERLAP = 64
@@ -85,7 +85,7 @@ class PastAnswers:
         self.capacity = max(self.capacity, capacity)
 
     def add(self, scope: str, answer: Sequence[int]) -> None:
-        """Add an answer, which `work` indexes later."""
+        """Add a response, which `work` indexes later."""
         may_wait = WAITING_SHARE * self.capacity
         for start in range(0, max(1, len(answer) - OVERLAP), PIECE - OVERLAP):
             piece = list(answer[start : start + PIECE])

@@ -1,4 +1,4 @@
-"""An answer's place in the text that its client predicted."""
+"""A response's place in the text that its client predicted."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ SURE = 8
 MOST = 48
 """Tokens that a step copies at most, whatever its method's limit."""
 PATIENCE = 8
-"""By how many more tokens an answer may differ than agree, before only SURE matches are copied."""
+"""By how many more tokens a response may differ than agree, before only SURE matches are copied."""
 NEAR = 16
 """Tokens after the last known place within which one equal token is enough to go on."""
 
 
 class Prediction:
-    """Follow an answer through a text that it is expected to resemble.
+    """Follow a response through a text that it is expected to resemble.
 
-    While they agree, the place moves on with the answer. Where they differ, text was replaced,
-    inserted or left out: then the place is where the answer's last tokens occur, the longest match
-    first, then the nearest. Until they occur, one token is taken to be replaced by another.
+    While they agree, the place moves on with the response. Where they differ, text was replaced,
+    inserted or left out: then the place is where the response's last tokens occur, the longest
+    match first, then the nearest. Until they occur, one token is taken to be replaced by another.
 
-    text: the predicted tokens. begins: index of the answer's first token in the sequence.
+    text: the predicted tokens. begins: index of the response's first token in the sequence.
     """
 
     def __init__(self, text: Sequence[int], begins: int) -> None:
@@ -37,7 +37,7 @@ class Prediction:
 
     def room(self, tokens: Sequence[int]) -> int:
         """Return how many tokens may be copied next: few after a difference, then twice as many as
-        were right in a row. tokens: prompt and answer, which only grow between calls."""
+        were right in a row. tokens: prompt and response, which only grow between calls."""
         self._follow(tokens)
         return min(MOST, 2 * self._matched + 2) if self._believed else 0
 
@@ -69,7 +69,7 @@ class Prediction:
 
     @property
     def _believed(self) -> bool:
-        """Whether the place is known, in a prediction that the answer resembles."""
+        """Whether the place is known, in a prediction that the response resembles."""
         resembles = self._wrong <= self._right + PATIENCE or self._matched >= SURE
         return resembles and self._misses <= 1 and self._place < len(self._text)
 
@@ -91,7 +91,7 @@ class Prediction:
             self._seek(list(tokens[max(self._begins, len(tokens) - LONGEST) :]))
 
     def _seek(self, pattern: list[int]) -> None:
-        """Go to where the answer's last tokens occur, if they do."""
+        """Go to where the response's last tokens occur, if they do."""
         ends = np.flatnonzero(self._array == pattern[-1]) + 1
         nearest = ends[np.argsort(np.abs(ends - self._known), kind="stable")[:EXAMINED]]
         found = [occurrence(self._text, end, pattern) for end in nearest.tolist()]

@@ -26,7 +26,7 @@ class Adaptive:
 
     A learned drafter grows a wide tree; looked-up tokens are merged into it, and of all nodes those
     that pay are verified. learned: methods whose drafters may draft, where the bundle has their
-    parts. least: see LookUps. past_bytes: memory for past answers of all methods; 0 looks at the
+    parts. least: see LookUps. past_bytes: memory for past responses of all methods; 0 looks at the
     request and the datastore alone. datastore: False looks nothing up in the engine's datastore.
     look_ups: False drafts with the learned ones alone. Tokens are chosen, not
     sampled. Raises BundleError where no drafter is left, ValueError naming a bad setting.

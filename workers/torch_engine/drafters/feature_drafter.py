@@ -186,7 +186,7 @@ class FeatureDrafter:
             states = state.take()
             span = Span(state.lease, missing, logits_from=count - 1)
             layout = state.head.lay_out([span], self.pool)
-            # the last step may have accepted more tokens than the answer may have
+            # the last step may have accepted more tokens than the response may have
             state.head.forward(state.head.combine(states[:count]), layout, self.pool)
             state.lease.length += count
             state.unread = [states[count:].clone()]

@@ -23,7 +23,7 @@ def force(proposal: Proposal, tokens: Sequence[int]) -> None:
     them.
 
     Forced tokens count as chosen. If those that the drafter drew kept their q, its draws would
-    decide whether a token is verified as drawn or as chosen, and the answer's distribution would
+    decide whether a token is verified as drawn or as chosen, and the response's distribution would
     change.
     """
     if not tokens:

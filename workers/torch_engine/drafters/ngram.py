@@ -97,8 +97,8 @@ class Ngram(NoDrafter):
         self._tables: dict[int, NgramTable] = {}
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
-        """Copy from the client's prediction where the answer follows it, else up to `limit` tokens
-        from after the match."""
+        """Copy from the client's prediction where the response follows it, else up to `limit`
+        tokens from after the match."""
         left = PER_STEP
         for proposal in proposals:
             tokens = proposal.sequence.tokens

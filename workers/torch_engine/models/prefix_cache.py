@@ -115,7 +115,7 @@ class PrefixCache:
 
         prompt: how many of the tokens were the prompt. Return whether the row is kept.
         """
-        # The last step may have accepted more tokens than the answer may have.
+        # The last step may have accepted more tokens than the response may have.
         lease.length = min(lease.length, len(tokens))
         ended = Holding(lease, tokens[: lease.length], scope, prompt)
         ended.hashes = prefix_hashes(ended.tokens, scope)

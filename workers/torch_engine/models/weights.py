@@ -81,7 +81,7 @@ def refuse_misfit(
     """Raise BundleError for tensors that are missing, of another shape, or that nothing reads.
 
     found: shapes by name. A weight that nothing reads belongs to another model than config.json
-    describes, and without it the answers would be wrong.
+    describes, and without it the responses would be wrong.
     """
     missing = [name for name in expected if name not in found]
     if missing:

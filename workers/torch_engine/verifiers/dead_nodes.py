@@ -16,9 +16,9 @@ def verify(verifier: Verifier, proposals: Sequence[Proposal], output: TargetOutp
     """Return one path per proposal, by the verifier. output: processed.
 
     What is below a dead node is left out. The node itself stays: a drawn token has to be accepted
-    or rejected as any other, or the answer's distribution would change. Where it is accepted it
+    or rejected as any other, or the response's distribution would change. Where it is accepted it
     ends the step, as the bonus. Plain decoding chooses it too, and finds in its next step whether
-    the answer can go on.
+    the response can go on.
     """
     if not output.dead:
         return verifier.verify(proposals, output)

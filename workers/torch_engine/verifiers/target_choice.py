@@ -124,7 +124,7 @@ def choose_or_sample(
     with a seed; sample: returns the paths of the others, by sequence id.
 
     Under a seed the target chooses a token at every node, by its warped distribution and the noise
-    of the token's place in the answer alone: whatever was drafted, the answer is the same.
+    of the token's place in the response alone: whatever was drafted, the response is the same.
     """
     paths, sampled = split_greedy(proposals, output)
     seeded = [p for p in sampled if p.sequence.sampling.seed is not None]

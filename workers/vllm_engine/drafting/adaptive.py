@@ -106,9 +106,10 @@ class _Sequence:
 class Adaptive:
     """Choose drafts with `Controller`, from what vLLM's steps show.
 
-    Steps are timed from one choice to the next, without learned drafts. The answers of all methods
-    are looked up later. A step may be any object with the methods of Step that are called here.
-    followers: the drafters with KV of their own. failures: counts and disables drafters that fail.
+    Steps are timed from one choice to the next, without learned drafts. The responses of all
+    methods are looked up later. A step may be any object with the methods of Step that are called
+    here. followers: the drafters with KV of their own. failures: counts and disables drafters that
+    fail.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ class Adaptive:
         self._before, self._began, self._drafting = frozenset(names), now, 0.0
 
     def _follow(self, step: Step, rows: Sequence[int], batch: int) -> None:
-        """End requests that are gone, and keep other methods' answers for later look-ups."""
+        """End requests that are gone, and keep other methods' responses for later look-ups."""
         for known in (self._sequences, self._others):
             for request in step.gone(known):
                 self._end(known.pop(request))

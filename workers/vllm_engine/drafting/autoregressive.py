@@ -22,7 +22,7 @@ from workers.vllm_engine.drafting.step import Step
 
 
 class SecondEagleProposer(EagleProposer):
-    """An EAGLE head beside another one, with layer names and a compile tag of its own."""
+    """An EAGLE head in addition to another one, with layer names and a compile tag of its own."""
 
     def _get_model(self) -> nn.Module:
         config = self._create_draft_vllm_config()
@@ -66,8 +66,8 @@ class AutoregressiveDrafter:
         self._lost: set[str] = set()
 
     @classmethod
-    def beside(cls, config: VllmConfig, runner: Any) -> "AutoregressiveDrafter":
-        """Return one more drafter beside the one that vLLM was configured with."""
+    def in_addition(cls, config: VllmConfig, runner: Any) -> "AutoregressiveDrafter":
+        """Return one more drafter in addition to the one that vLLM was configured with."""
         kind = (
             DraftModelProposer
             if config.speculative_config.uses_draft_model()

@@ -59,9 +59,9 @@ _BESIDE: dict[str, Callable[[VllmConfig, Any], Drafter]] = {
     "ngram": NgramDrafter,
     "suffix": SuffixDrafter,
     "medusa": MedusaDrafter,
-    "eagle": AutoregressiveDrafter.beside,
-    "eagle3": AutoregressiveDrafter.beside,
-    "draft_model": AutoregressiveDrafter.beside,
+    "eagle": AutoregressiveDrafter.in_addition,
+    "eagle3": AutoregressiveDrafter.in_addition,
+    "draft_model": AutoregressiveDrafter.in_addition,
 }
 
 

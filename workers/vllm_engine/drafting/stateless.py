@@ -29,7 +29,7 @@ class NgramDrafter:
 
 
 class SuffixDrafter:
-    """Draft by looking the last tokens up in the sequence and in the method's past answers."""
+    """Draft by looking the last tokens up in the sequence and in the method's past responses."""
 
     def __init__(self, config: VllmConfig, _runner: Any) -> None:
         self.proposer = SuffixDecodingProposer(config)

@@ -66,7 +66,7 @@ class Step:
 
     def asked(self, row: int) -> tuple[str, str]:
         """Return the row's request id as the caller gave it, and its scope. A request that names
-        none has a scope of its own, so that no other looks up its answer."""
+        none has a scope of its own, so that no other looks up its response."""
         extra = self._extra(row)
         scope = extra.get(SCOPE)
         return str(extra.get(REQUEST, "")), scope if isinstance(scope, str) else self.request(row)
