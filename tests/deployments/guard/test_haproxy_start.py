@@ -3,11 +3,10 @@
 import inspect
 import json
 import os
-import signal
 import socket
 import subprocess
-import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 
 import psutil
 import pytest
@@ -20,9 +19,6 @@ from deployments.guard import haproxy
 from ops.common.running_service import free_port
 
 pytestmark = pytest.mark.skipif(not haproxy.available(), reason="Ray brings no HAProxy")
-
-# Starts the program as Ray does, tells its process, and lives on.
-RAY = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); input()"
 
 
 def written(folder, port, servers=1):
@@ -52,30 +48,20 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def started(folder):
-    """Starts HAProxy by the program; gives Ray's process and its own."""
-    parents = []
+    """Starts HAProxy by the program, as Ray does; gives its process and port."""
+    with ExitStack() as stack:
+        yield partial(begun, stack, folder)
 
-    def start(servers=1):
-        port = free_port()
-        command = [folder / "haproxy", "-db", "-f", written(folder, port, servers)]
-        environment = {**os.environ, **haproxy.local_settings(folder)}
-        parent = subprocess.Popen(
-            [sys.executable, "-c", RAY, *map(str, command)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-        parents.append(parent)
-        own = psutil.Process(int(parent.stdout.readline()))
-        until(lambda: listening(own))
-        return parent, own, port
 
-    yield start
-    for parent in parents:
-        parent.kill()
-        parent.communicate()
+def begun(stack, folder, servers=1):
+    port = free_port()
+    command = [folder / "haproxy", "-db", "-f", written(folder, port, servers)]
+    environment = {**os.environ, **haproxy.local_settings(folder)}
+    process = stack.enter_context(subprocess.Popen(command, env=environment))
+    stack.callback(process.kill)
+    own = psutil.Process(process.pid)
+    until(lambda: listening(own))
+    return own, port
 
 
 def listening(process):
@@ -95,15 +81,13 @@ def asked(port, *pieces):
     return int(head.split()[1]), body
 
 
-def test_it_listens_at_its_address_alone_and_dies_with_ray(started):
-    parent, own, port = started()
+def test_it_listens_at_its_address_alone(started):
+    own, port = started()
     assert listening(own) == [("127.0.0.1", port)]
-    os.kill(parent.pid, signal.SIGKILL)
-    until(lambda: not own.is_running() or own.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_headers_and_methods_are_bounded(started):
-    _, own, port = started()
+    own, port = started()
     before = own.cpu_times().user
     bomb = [b"a: " + b"b" * 2**20 + b"\r\n"] * 64
     assert asked(port, b"GET / HTTP/1.1\r\n", *bomb)[0] == 400
@@ -114,7 +98,7 @@ def test_headers_and_methods_are_bounded(started):
 
 @pytest.mark.parametrize("servers", [0, 1], ids=["not known", "not there"])
 def test_without_an_ingress_clients_try_again(started, servers):
-    _, _, port = started(servers)
+    _, port = started(servers)
     status, body = asked(port, b"GET /v1/models HTTP/1.1\r\n\r\n")
     assert (status, json.loads(body)["error"]["code"]) == (503, "unavailable")
 
