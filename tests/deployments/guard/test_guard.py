@@ -223,8 +223,8 @@ async def test_what_ends_by_the_requests_own_wish_is_charged(client, ingress, mo
 async def test_what_reads_much_without_an_answer_is_charged(
     behind_guard, monkeypatch, path, status, fields
 ):
-    """Here a millisecond counts as much as all that the key has in a minute."""
-    monkeypatch.setattr("deployments.guard.caller.WORK_TOKENS", 1e7)
+    """Here a microsecond counts as more than all that the key has in a minute."""
+    monkeypatch.setattr("deployments.guard.caller.WORK_TOKENS", 1e12)
     one = key("one", limits={"tokens_per_minute": 5000})
     many = [{"role": "user", "content": "word " * 80}] * 10
     body = {"model": "tiny"} | {k: many if v == "MANY" else v for k, v in fields.items()}
