@@ -10,6 +10,7 @@ from typing import Protocol
 from schemas import DecodeRequest
 
 SMOOTHING = 0.1
+"""Weight of the newest step in the moving averages of load reports."""
 
 
 class Underway(Protocol):
@@ -69,16 +70,16 @@ class EngineLoad:
     def stepped(self, method: str, seconds: float) -> None:
         """Add the seconds of one response's decode step."""
         known = self.step_seconds
-        self.step_seconds = known | {method: _blend(known.get(method, seconds), seconds)}
+        self.step_seconds = known | {method: blend(known.get(method), seconds)}
 
     def iterated(self, running: int, waiting: int, usage: float) -> None:
         """Note an engine step: running and waiting sequences. usage: used share of the KV cache."""
         self._moved = time.monotonic()
         self._usage, self._waiting = usage, waiting
         if running:
-            self.mean_batch = _blend(self.mean_batch or running, running)
+            self.mean_batch = blend(self.mean_batch, running)
             context = usage * self.slots / running
-            self.mean_context = _blend(self.mean_context or context, context)
+            self.mean_context = blend(self.mean_context, context)
 
     def stalled(self, seconds: float) -> bool:
         """Return whether there are unfinished answers and no step for so many seconds."""
@@ -118,5 +119,6 @@ class EngineLoad:
         return everyone[:running], everyone[running:]
 
 
-def _blend(old: float, new: float) -> float:
-    return (1.0 - SMOOTHING) * old + SMOOTHING * new
+def blend(old: float | None, new: float) -> float:
+    """Return a moving average after another value. old: None or 0 before the first."""
+    return (1.0 - SMOOTHING) * old + SMOOTHING * new if old else new

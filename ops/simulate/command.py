@@ -4,36 +4,32 @@ import logging
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ops.common import flags
 from ops.common.output import emit, progress, table
 
 
-def _count(help_text: str) -> Any:
-    return typer.Option(
-        min=1, max=1000, metavar="N", help=f"{help_text}  [default: the world's, 1]"
-    )
+def _count(name: str, help_text: str) -> Any:
+    return flags.option(name, f"{help_text}  [default: the world's, 1]", "N", min=1, max=1000)
 
 
 def simulate(
     world: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="what differs from the routing table, as YAML  [default: nothing]"
+        flags.option(
+            "--world", "what differs from the routing table, as YAML  [default: nothing]", "FILE"
         ),
     ] = None,
     routing: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="folder of a routing table whose numbers replace the world's base"
+        flags.option(
+            "--routing", "folder of a routing table whose numbers replace the world's base", "DIR"
         ),
     ] = None,
-    replicas: Annotated[int | None, _count("replicas of each method")] = None,
+    replicas: Annotated[int | None, _count("--replicas", "replicas of each method")] = None,
     requests: Annotated[
-        int, typer.Option(min=1, max=10**6, metavar="N", help="number of requests")
+        int, flags.option("--requests", "number of requests", "N", min=1, max=10**6)
     ] = 400,
-    ingresses: Annotated[int | None, _count("number of ingresses")] = None,
+    ingresses: Annotated[int | None, _count("--ingresses", "number of ingresses")] = None,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:

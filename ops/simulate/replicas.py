@@ -1,4 +1,4 @@
-"""Virtual replicas: prompts and decode steps in simulated time, without tokens' content."""
+"""Virtual replicas and their machine: prompts and decode steps in simulated time."""
 
 import asyncio
 from collections import Counter
@@ -6,12 +6,39 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ops.simulate.simulated_time import Machine
+from ops.simulate.speeds import Speeds
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, EngineConfig, LoadReport
+from workers.engine_load import blend
 
 ENGINE = EngineConfig()
-SMOOTHING = 0.1
-"""Weight of the newest step in the moving averages of load reports, as in the engines."""
+
+
+class Machine:
+    """The machine of all replicas. It can stand still while simulated time passes."""
+
+    def __init__(self, speeds: Speeds) -> None:
+        self.speeds = speeds
+        self._paused = self._until = 0.0
+
+    def time(self) -> float:
+        """Return the seconds since the beginning."""
+        return asyncio.get_running_loop().time()
+
+    @property
+    def worked(self) -> float:
+        """Return the seconds since the beginning without those of pauses."""
+        return self.time() - self._paused + max(0.0, self._until - self.time())
+
+    def pause(self, seconds: float) -> None:
+        """Stand still from now on, or for longer if it does already."""
+        self._until = max(self._until, self.time()) + seconds
+        self._paused += seconds
+
+    async def work(self, seconds: float) -> None:
+        """Wait until `seconds` of work are done."""
+        end = self.worked + seconds
+        while (left := end - self.worked) > 1e-9:
+            await asyncio.sleep(left + max(0.0, self._until - self.time()))
 
 
 @dataclass(eq=False)
@@ -132,9 +159,9 @@ class Replica:
         await machine.work(sequence.noise * machine.speeds.step(counts))
         sequence.stalled += began - asked
         sequence.batches.update(counts)
-        self._mean_batch = _blend(self._mean_batch, counts.total())
-        last = self._step_seconds.get(method, 0.0)
-        self._step_seconds[method] = _blend(last, machine.time() - began)
+        self._mean_batch = blend(self._mean_batch, counts.total())
+        seconds = machine.time() - began
+        self._step_seconds[method] = blend(self._step_seconds.get(method), seconds)
 
     def report(self) -> LoadReport:
         """Return its load now."""
@@ -154,7 +181,3 @@ class Replica:
             slots_each=ENGINE.max_context,
             time=self._machine.time(),
         )
-
-
-def _blend(old: float, new: float) -> float:
-    return (1.0 - SMOOTHING) * old + SMOOTHING * new if old else new

@@ -19,8 +19,8 @@ from deployments.request.answer import Answerer, Served
 from deployments.request.calls import Chunks
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
-from ops.simulate.replicas import Replica, Sequence
-from ops.simulate.simulated_time import Machine, run_simulated
+from ops.common.simulated_time import run_simulated
+from ops.simulate.replicas import Machine, Replica, Sequence
 from ops.simulate.speeds import true_speeds
 from ops.simulate.tables import believed_table
 from ops.simulate.world import PLAIN, Base, World

@@ -9,7 +9,7 @@ from deployments.actors import ActorLine, forever
 from deployments.head_training.actor import SampleLine
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
-from ops.simulate.simulated_time import run_simulated
+from ops.common.simulated_time import run_simulated
 from tests.deployments.loads.test_load_reports import Replica
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from schemas import FinishReason
 from workers.drafting.lookup.past import PastAnswers
 from workers.engine import EngineBusyError, RequestFaultError
+from workers.engine_load import blend
 from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.interfaces import Drafter, Remembering, Resuming
 from workers.torch_engine.method import Method
@@ -26,8 +27,6 @@ log = logging.getLogger(__name__)
 
 FAILED_STEPS = 3
 """NaN failures, or failures without a request too, in a row after which the engine is unhealthy."""
-SMOOTHING = 0.1
-"""Weight of the newest step in the moving averages."""
 
 
 @dataclass(frozen=True)
@@ -227,11 +226,11 @@ class Scheduler:
         if errors:
             return
         self._failed_steps = 0
-        self.mean_batch = _blend(self.mean_batch or len(batch), len(batch))
+        self.mean_batch = blend(self.mean_batch, len(batch))
         context = sum(len(s.tokens) for s in batch) / len(batch)
-        self.mean_context = _blend(self.mean_context or context, context)
+        self.mean_context = blend(self.mean_context, context)
         known = self.step_seconds
-        self.step_seconds = known | {m: _blend(known.get(m, seconds), seconds) for m in methods}
+        self.step_seconds = known | {m: blend(known.get(m), seconds) for m in methods}
 
     def _fail(self, error: StepError) -> None:
         cause = error.__cause__
@@ -294,10 +293,6 @@ class Scheduler:
         error = None if self.healthy else "the engine has failed"
         for sequence in everyone:
             sequence.stream.finish(reason, sequence.stats(reason), error)
-
-
-def _blend(old: float, new: float) -> float:
-    return (1.0 - SMOOTHING) * old + SMOOTHING * new
 
 
 class Rows:

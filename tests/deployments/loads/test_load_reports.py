@@ -11,7 +11,7 @@ from deployments.actors import ActorLine
 from deployments.loads import board as board_module
 from deployments.loads.board import LoadBoard, LoadsLine
 from deployments.replica.method import MethodReplica
-from ops.simulate.simulated_time import run_simulated
+from ops.common.simulated_time import run_simulated
 
 
 @pytest.fixture

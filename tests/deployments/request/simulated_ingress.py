@@ -17,7 +17,7 @@ from deployments.request.answer import Answerer, Served
 from deployments.request.answered import interleaved
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
-from ops.simulate.simulated_time import run_simulated
+from ops.common.simulated_time import run_simulated
 from router.adaptation import Adaptation
 from schemas import (
     DecodeChunk,

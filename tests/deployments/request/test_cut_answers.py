@@ -15,7 +15,7 @@ from deployments.request.calls import Call, Calls, DeadlineError, Terms
 from deployments.request.circuits import Circuits
 from deployments.request.in_flight import InFlight
 from deployments.request.progress import AVERAGED_STEPS, Progress
-from ops.simulate.simulated_time import run_simulated
+from ops.common.simulated_time import run_simulated
 from schemas import DecodeChunk, LoadReport, RoutingTable
 
 LEAVES, LATE = {"leaves": 1.0}, {"deadline_seconds": 1.0}

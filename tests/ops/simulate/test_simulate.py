@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ops.common.simulated_time import run_simulated
+from ops.simulate.replicas import Machine
 from ops.simulate.run import Asked, excess, requests_until_found, simulate
-from ops.simulate.simulated_time import Machine, run_simulated
 from ops.simulate.speeds import Speeds
 from ops.simulate.world import Base, World
 from router.table import load_table

@@ -1,11 +1,9 @@
-"""Simulated time: an event loop that runs hours of a service in seconds, and work in it."""
+"""Simulated time: an event loop that runs hours of a service in seconds."""
 
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, TypeVarTuple
-
-from ops.simulate.speeds import Speeds
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -53,31 +51,3 @@ class _SimulatedTimeLoop(asyncio.SelectorEventLoop):
         except Exception as error:
             done.set_exception(error)
         return done
-
-
-class Machine:
-    """The machine of all replicas. It can stand still while simulated time passes."""
-
-    def __init__(self, speeds: Speeds) -> None:
-        self.speeds = speeds
-        self._paused = self._until = 0.0
-
-    def time(self) -> float:
-        """Return the seconds since the beginning."""
-        return asyncio.get_running_loop().time()
-
-    @property
-    def worked(self) -> float:
-        """Return the seconds since the beginning without those of pauses."""
-        return self.time() - self._paused + max(0.0, self._until - self.time())
-
-    def pause(self, seconds: float) -> None:
-        """Stand still from now on, or for longer if it does already."""
-        self._until = max(self._until, self.time()) + seconds
-        self._paused += seconds
-
-    async def work(self, seconds: float) -> None:
-        """Wait until `seconds` of work are done."""
-        end = self.worked + seconds
-        while (left := end - self.worked) > 1e-9:
-            await asyncio.sleep(left + max(0.0, self._until - self.time()))
