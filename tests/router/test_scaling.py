@@ -125,9 +125,9 @@ LULL_SECONDS = 30
 def replicas_over_time(
     arrivals: Sequence[int], answer_seconds: int, target_seconds: float
 ) -> list[int]:
-    """Replicas at the end of each second, of which arrivals[i] requests come in second i.
+    """Return the replicas at the end of each second. arrivals: requests in each second.
 
-    Answers take their seconds in a place of a replica, first come first served.
+    A response takes a slot of a replica for `answer_seconds`, first come first served.
     """
     replicas, lull, history = 1, 0, []
     running: list[int] = []

@@ -214,8 +214,8 @@ async def test_a_predicted_token_does_not_end_an_answer(load_engine, byte_bundle
         engine._target.model.embedding[spoilt] = torch.nan
     asked = {"max_tokens": 20, "predicted": [*plain.tokens[:right], spoilt, 5, 6]}
     alone = [await decode(engine, m, PROMPT, **asked) for m in ("ngram", "adaptive")]
-    beside = [decode(engine, m, PROMPT, **asked) for m in ("ngram", "naive", "adaptive")]
-    for answer in [*alone, *await asyncio.gather(*beside)]:
+    together = [decode(engine, m, PROMPT, **asked) for m in ("ngram", "naive", "adaptive")]
+    for answer in [*alone, *await asyncio.gather(*together)]:
         assert answer.error is None
         assert answer.tokens == plain.tokens
     assert alone[0].stats.drafted_tokens > 0

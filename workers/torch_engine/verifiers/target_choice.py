@@ -1,5 +1,6 @@
 """Paths of draft tokens that the target chooses: a verifier, and what all verifiers share."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -134,22 +135,23 @@ def choose_or_sample(
     return [paths[proposal.sequence.id] for proposal in proposals]
 
 
-class LosslessVerifier:
+class LosslessVerifier(ABC):
     """Base of verifiers whose tokens are distributed as the target's, by `_sample`."""
 
     needs_distribution = False
     takes_trees = True
     takes_sampled = True
 
-    def __init__(self, _context: BuildContext) -> None: ...
+    def __init__(self, _context: BuildContext) -> None:
+        super().__init__()
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
         """Return one path per proposal. Raises ValueError for trees that it does not take."""
         return choose_or_sample(proposals, output, self._sample)
 
+    @abstractmethod
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         """Return the paths of proposals above temperature 0 without a seed, by sequence id."""
-        raise NotImplementedError
 
 
 def follow_choices(

@@ -173,8 +173,8 @@ def test_only_gpus_compute_in_static_shapes() -> None:
 
 
 def test_what_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:
-    """As on a GPU, on a device of which no stream can be had: each shape is tried once, and after
-    several that failed in a row no other is."""
+    """This device has no streams, so every capture fails. Each shape is tried once; after several
+    failures in a row no other shape is tried."""
     steps = StaticSteps(CPU)
     steps._graphs = True
     with caplog.at_level(logging.WARNING):
