@@ -18,6 +18,9 @@ ARG EXTRAS=[s3,gcs]
 COPY constraints.txt ./
 RUN pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "$(grep '^torch==' constraints.txt)"
 
+# For the kernels of 4-bit weights.
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
+
 COPY pyproject.toml README.md LICENSE serve.yaml ./
 COPY schemas schemas
 COPY workers workers

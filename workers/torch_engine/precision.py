@@ -1,20 +1,22 @@
 """The choice of `dtype: auto`."""
 
+import logging
+
 import torch
 
 from workers.bundle import Bundle
+from workers.torch_engine.models import block_product
 from workers.torch_engine.models.block_weights import PACKED
 from workers.torch_engine.models.families import NotCoveredError, read_shape
 from workers.torch_engine.models.operators import has_amx
 
-FAST_4_BITS = ("AVX2", "AVX512")
-"""CPU capabilities that torch has 4-bit kernels for; on others it is many times slower."""
+log = logging.getLogger(__name__)
 
 
 def chosen(dtype: str, bundle: Bundle, device: torch.device) -> str:
     """Return `dtype`, or for "auto" the one that decodes the bundle's target fastest here.
 
-    On GPUs that is bfloat16. On CPUs it is q4 if torch has a kernel for it and the target has 4-bit
+    On GPUs that is bfloat16. On CPUs it is q4 if our kernel is built and the target has 4-bit
     weights, else bfloat16 if the CPU has AMX, else float32. It is never "int8", which changes the
     model.
     """
@@ -22,9 +24,10 @@ def chosen(dtype: str, bundle: Bundle, device: torch.device) -> str:
         return dtype
     if device.type != "cpu":
         return "bfloat16"
-    fast = torch.backends.cpu.get_cpu_capability() in FAST_4_BITS
-    if fast and (bundle.part("target") / PACKED).is_file() and _is_ours(bundle):
-        return "q4"
+    if (bundle.part("target") / PACKED).is_file() and _is_ours(bundle):
+        if block_product.is_built():
+            return "q4"
+        log.warning("%s; the target is decoded in 16 or 32 bits", block_product.NOT_BUILT)
     return "bfloat16" if has_amx() else "float32"
 
 

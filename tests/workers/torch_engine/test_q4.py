@@ -49,9 +49,7 @@ def logits(model, tokens):
         return model.forward(model.lay_out([Span(pool.acquire(), tokens)], pool), pool)[0]
 
 
-async def test_every_method_says_what_plain_decoding_says(load_engine, q4_bundle, monkeypatch):
-    """Without the second copy, so that steps of any size are computed in one way."""
-    monkeypatch.setattr(llama, "MEMORY_SHARE", 0.0)
+async def test_every_method_says_what_plain_decoding_says(load_engine, q4_bundle):
     engine = load_engine(LOSSLESS, q4_bundle, dtype="q4", max_batch=1)
     for prompt in PROMPTS:
         plain, *others = [await decode(engine, m, prompt, max_tokens=20) for m in LOSSLESS]
@@ -96,7 +94,9 @@ def test_auto_is_the_fastest_for_the_target_and_the_device(tiny_bundle, q4_bundl
     assert precision.chosen("float32", q4_bundle, CPU) == "float32"
 
 
-def test_auto_leaves_four_bits_to_cpus_with_a_kernel_for_them(q4_bundle, monkeypatch):
-    """torch would multiply number by number on an Arm CPU."""
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+def test_without_the_kernel_auto_is_another_dtype(q4_bundle, monkeypatch):
+    monkeypatch.setattr(precision.block_product, "is_built", lambda: False)
     assert precision.chosen("auto", q4_bundle, CPU) != "q4"
+    for dtype in ("q4", "int8"):
+        with pytest.raises(ValueError, match=r"engine.dtype: q4 and int8 need .* a C compiler"):
+            load_target(q4_bundle.part("target"), dtype, CPU)

@@ -1,7 +1,6 @@
 """Compute a decoder block: attention over the KV pool, then the MLP."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +12,6 @@ from workers.torch_engine.models.layout import Layout, Span, build_layout
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.static_layout import StaticLayout, static_layout, unfold
 from workers.torch_engine.models.static_steps import steps_on
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-}
 
 
 class Block:
@@ -34,7 +26,6 @@ class Block:
         # a float32 cache is several times faster on the CPU, whose bfloat16 attention is not fused
         self.kv_dtype = torch.float32 if device.type == "cpu" else dtype
         self.groups = shape.heads // shape.kv_heads
-        self._activate = ACTIVATIONS[shape.activation]
         self.steps = steps_on(device)
 
     def make_pool(self, layers: int, rows: int, capacity: int) -> KvPool:
@@ -58,16 +49,22 @@ class Block:
         return unfold(given, layout.bucket, pool, self.groups, self.kv_dtype)
 
     def attend(
-        self, normed: Tensor, layer: Layer, cache: LayerCache, layout: Layout, rotary: Tensor
+        self,
+        x: Tensor,
+        residual: Tensor,
+        layer: Layer,
+        cache: LayerCache,
+        layout: Layout,
+        rotary: Tensor,
     ) -> Tensor:
         """Write keys and values of N tokens [N, features] into the pool and attend over it.
 
-        Returns [N, hidden], to be added to the residual stream.
+        Returns the residual stream [N, hidden] with what was heard.
         """
         shape = self._shape
         heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
         turning = heads + kv_heads
-        fused = layer.qkv(normed).float().view(-1, turning + kv_heads, dim)
+        fused = layer.attention_in(x).float().view(-1, turning + kv_heads, dim)
         if layer.qk_norm is not None:
             scaled = F.rms_norm(fused[:, :turning], (dim,), eps=shape.eps)
             fused[:, :turning] = scaled * layer.qk_norm
@@ -76,14 +73,11 @@ class Block:
         query, stored = fused.to(self.kv_dtype).split_with_sizes((heads, 2 * kv_heads), 1)
         cache.slots.index_copy_(0, layout.slots, stored.reshape(-1, dim))
         look = self._look_causally if layout.causal else self._look
-        heard = layer.out(look(query, cache, layout).to(self._dtype))
-        return heard if layer.attention_norm is None else layer.attention_norm(heard)
+        return layer.out(look(query, cache, layout).to(self._dtype), residual)
 
     def feed_forward(self, x: Tensor, layer: Layer) -> Tensor:
         """Return the residual stream [N, hidden] after the MLP."""
-        gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
-        fed = layer.down(self._activate(gate).mul_(up))
-        return x + (fed if layer.feedforward_norm is None else layer.feedforward_norm(fed))
+        return layer.down(layer.mlp_in(x), x)
 
     def _look_causally(self, query: Tensor, cache: LayerCache, _layout: Layout) -> Tensor:
         """Attend causally with one sequence's first tokens."""

@@ -1,32 +1,44 @@
 """One decoder block's weights, fused and reordered for our forward."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from workers.torch_engine.models.operators import Operator, Projection, projection, rms_norm
+from workers.torch_engine.models.block_product import BlockProduct
+from workers.torch_engine.models.operators import Operator, Projection, RmsNorm, projection
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.weights import Take
+
+ACTIVATIONS: dict[str, Operator] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+}
+
+Addition = Callable[[Tensor, Tensor], Tensor]
+"""x [N, features in], residual stream [N, hidden] -> the residual stream after it."""
 
 
 @dataclass(slots=True)
 class Layer:
-    """qkv gives [N, (heads + 2 kv_heads) * head_dim] and gate_up [N, 2 * ffn]: fused projections.
+    """attention_in: the residual stream -> [N, (heads + 2 kv_heads) * head_dim]; out: what
+    attention heard, added; mlp_in: the residual stream -> [N, 2 * ffn], gates and values; down:
+    their products, added. Norms are included.
 
-    The operator of a feature that a model lacks is None. qk_norm: [heads + kv_heads, head_dim]
-    float32. rotary, view: indices of the layer's table and layout among the model's.
+    qk_norm: [heads + kv_heads, head_dim] float32, None in models without. rotary, view: indices of
+    the layer's table and layout among the model's.
     """
 
-    input_norm: Operator
-    qkv: Operator
+    attention_in: Operator
     qk_norm: Tensor | None
-    out: Operator
-    attention_norm: Operator | None
-    mlp_norm: Operator
-    gate_up: Operator
-    down: Operator
-    feedforward_norm: Operator | None
+    out: Addition
+    mlp_in: Operator
+    down: Addition
     rotary: int = 0
     view: int = 0
 
@@ -42,42 +54,68 @@ def build_layer(
 ) -> Layer:
     """Read block `index`, whose tensors' names begin with `prefix`.
 
-    input_norm: whether the block norms what its attention reads. project: makes operators of
-    matrices.
+    input_norm: whether `attention_in` norms what it reads. project: makes operators of matrices.
     """
     take_norm = norm_taker(take, shape)
 
-    def norm(name: str) -> Operator:
-        return rms_norm(take_norm(name), shape.eps)
+    def norm(name: str) -> RmsNorm:
+        return RmsNorm(take_norm(f"{prefix}{name}_layernorm.weight"), shape.eps)
 
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
     dims = shape.each_attention[index].rotary.dims
-    after = prefix + "post_attention_layernorm.weight"
-    before_mlp = prefix + "pre_feedforward_layernorm.weight" if shape.sandwich else after
-    last = prefix + "post_feedforward_layernorm.weight"
-    return Layer(
-        input_norm=norm(prefix + "input_layernorm.weight") if input_norm else _as_it_is,
-        qkv=project(
-            _qkv(take, attention, "weight", shape, dims),
-            _qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
-        ),
-        qk_norm=_qk_norm(take_norm, attention, shape, dims) if shape.qk_norm else None,
-        out=project(
-            take(attention + "o_proj.weight"),
-            take(attention + "o_proj.bias") if shape.out_bias else None,
-        ),
-        attention_norm=norm(after) if shape.sandwich else None,
-        mlp_norm=norm(before_mlp),
-        gate_up=project(
-            _gate_up(take, mlp, "weight", shape),
-            _gate_up(take, mlp, "bias", shape) if shape.mlp_bias else None,
-        ),
-        down=project(
-            take(mlp + "down_proj.weight"),
-            take(mlp + "down_proj.bias") if shape.mlp_bias else None,
-        ),
-        feedforward_norm=norm(last) if shape.sandwich else None,
+    qkv = project(
+        _qkv(take, attention, "weight", shape, dims),
+        _qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
     )
+    gate_up = project(
+        _gate_up(take, mlp, "weight", shape),
+        _gate_up(take, mlp, "bias", shape) if shape.mlp_bias else None,
+    )
+    out, down = (
+        project(take(name + ".weight"), take(name + ".bias") if biased else None)
+        for name, biased in (
+            (attention + "o_proj", shape.out_bias),
+            (mlp + "down_proj", shape.mlp_bias),
+        )
+    )
+    before_mlp = norm("pre_feedforward" if shape.sandwich else "post_attention")
+    return Layer(
+        attention_in=_normed(norm("input"), qkv) if input_norm else qkv,
+        qk_norm=_qk_norm(take_norm, attention, shape, dims) if shape.qk_norm else None,
+        out=_added(out, norm("post_attention") if shape.sandwich else None),
+        mlp_in=_normed(before_mlp, gate_up),
+        down=_gated(down, norm("post_feedforward") if shape.sandwich else None, shape.activation),
+    )
+
+
+def _normed(norm: RmsNorm, product: Operator) -> Operator:
+    """Return x -> product(norm(x))."""
+    if isinstance(product, BlockProduct):
+        norm = RmsNorm(norm.weight.float().contiguous(), norm.eps)
+        return partial(product.of_normed, norm=norm)
+    return lambda x: product(norm(x))
+
+
+def _added(product: Operator, norm: RmsNorm | None) -> Addition:
+    """Return x, residual -> residual + norm(product(x))."""
+    if norm is not None:
+        return lambda x, residual: residual + norm(product(x))
+    if isinstance(product, BlockProduct):
+        return product
+    return lambda x, residual: residual + product(x)
+
+
+def _gated(product: Operator, norm: RmsNorm | None, activation: str) -> Addition:
+    """Return (gates, values), residual -> residual + norm(product(activation(gates) * values))."""
+    if isinstance(product, BlockProduct) and norm is None and activation == "silu":
+        return product.of_gated
+    activate, add = ACTIVATIONS[activation], _added(product, norm)
+
+    def down(gate_up: Tensor, residual: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, -1)
+        return add(activate(gate).mul_(up), residual)
+
+    return down
 
 
 def norm_taker(take: Take, shape: LlamaShape) -> Take:
@@ -89,10 +127,6 @@ def norm_taker(take: Take, shape: LlamaShape) -> Take:
         return weight.float() + shape.norm_offset if shape.norm_offset else weight
 
     return take_norm
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
 
 
 def _qkv(take: Take, prefix: str, kind: str, shape: LlamaShape, dims: int) -> Tensor:

@@ -11,19 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.torch_engine.models.block import Block
+from workers.torch_engine.models.block_product import BlockProduct, packed_projection
 from workers.torch_engine.models.block_weights import is_packed
 from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
 from workers.torch_engine.models.layout import Layout, Span, narrowed, spelled_out, windowed
-from workers.torch_engine.models.operators import (
-    ByRows,
-    Projection,
-    choose_by_rows,
-    int8_projection,
-    projection,
-    rms_norm,
-)
+from workers.torch_engine.models.operators import Projection, RmsNorm, projection
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.static_layout import StaticLayout
 from workers.torch_engine.models.weights import (
@@ -76,7 +70,7 @@ class Llama:
         self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
         self._folder, self._tied = folder, "lm_head.weight" not in weights
         self._read_out = project(self.embedding if self._tied else take("lm_head.weight"), None)
-        self._norm = rms_norm(norm_taker(take, shape)("model.norm.weight"), shape.eps)
+        self._norm = RmsNorm(norm_taker(take, shape)("model.norm.weight"), shape.eps)
         attentions = shape.each_attention
         self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
         self._windows = list(dict.fromkeys(a.window for a in attentions))
@@ -122,15 +116,12 @@ class Llama:
         )
         copies = copied <= MEMORY_SHARE * psutil.virtual_memory().available
         log.info(
-            "%s: 4-bit weights, %s a 16-bit copy of %d MB for steps of many tokens",
+            "%s: 4-bit weights, %s a 16-bit copy of %d MB for prefills",
             *(folder, "with" if copies else "without", copied / 1e6),
         )
-        project = partial(projection, copies=copies)
+        project = partial(packed_projection, copies=copies)
         model = Llama(shape, weights, torch.float32, torch.device("cpu"), project, folder=folder)
-        model.draft_projection = int8_projection
-        of_layers = (o for m in model.layers for o in (m.qkv, m.out, m.gate_up, m.down))
-        found = choose_by_rows(o for o in of_layers if isinstance(o, ByRows))
-        log.info("numbers of rows that 4-bit kernels compute, by [out, in]: %s", found)
+        model.draft_projection = BlockProduct
         return model
 
     def make_pool(self, rows: int, capacity: int) -> KvPool:
@@ -182,8 +173,7 @@ class Llama:
             if index in captures:
                 hidden[index] = x
             view, rotary = views[layer.view], rotaries[layer.rotary]
-            x = x + block.attend(layer.input_norm(x), layer, cache, view, rotary)
-            x = block.feed_forward(x, layer)
+            x = block.feed_forward(block.attend(x, x, layer, cache, view, rotary), layer)
         if FINAL in captures:
             hidden[FINAL] = x = self._norm(x)
         if layout.logit_rows is not None:

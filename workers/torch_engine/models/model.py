@@ -8,11 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from workers.torch_engine.models import block_product
 from workers.torch_engine.models.families import NotCoveredError
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama
-from workers.torch_engine.models.operators import Projection, int8_projection
+from workers.torch_engine.models.operators import Projection
 from workers.torch_engine.models.static_layout import StaticLayout
 
 log = logging.getLogger(__name__)
@@ -66,16 +67,19 @@ def load_target(folder: Path, dtype: str, device: torch.device) -> Model:
     4-bit weights of its GGUF file).
 
     Raises NotCoveredError for int8 or q4 of a model that our own forward does not compute,
-    ValueError for them on a device other than a CPU, BundleError for a part that cannot be loaded.
+    ValueError for them on a device other than a CPU or without the kernel (see block_product),
+    BundleError for a part that cannot be loaded.
     """
     if dtype not in ("int8", "q4"):
         return load_model(folder, getattr(torch, dtype), device)
     if device.type != "cpu":
         raise ValueError(f"engine.dtype: {dtype} is computed on CPUs; on GPUs use engine.vllm")
+    if not block_product.is_built():
+        raise ValueError(block_product.NOT_BUILT)
     if dtype == "q4":
         return Llama.load_packed(folder)
     log.info("%s: served through our own forward, in int8", folder)
-    return Llama.load(folder, torch.float32, device, int8_projection)
+    return Llama.load(folder, torch.float32, device, block_product.BlockProduct)
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Model:

@@ -1,7 +1,6 @@
 """The heads of EAGLE (arXiv 2401.15077) and EAGLE-3 (arXiv 2503.01840): what vLLM calls
 EagleLlamaForCausalLM and LlamaForCausalLMEagle3."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ from workers.torch_engine.models.layer import build_layer
 from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.models.operators import projection, rms_norm
+from workers.torch_engine.models.operators import RmsNorm
 from workers.torch_engine.models.weights import Dims, Take, block_tensors
 
 
@@ -43,7 +42,7 @@ class EagleHead(FeatureHead):
 
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
         project = target.draft_projection
-        self._fc = projection(take("fc.weight"), take("fc.bias") if "fc.bias" in weights else None)
+        self._fc = project(take("fc.weight"), take("fc.bias") if "fc.bias" in weights else None)
         self._layer = build_layer(
             take, self.shape, 0, prefix="layers.0.", input_norm=False, project=project
         )
@@ -63,7 +62,7 @@ class EagleHead(FeatureHead):
     def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
         embedded = F.embedding(layout.tokens, self.embedding)
         x = self._fc(torch.cat((embedded, features), -1))
-        x = wanted(x + self.attend(x, self._layer, layout, pool), layout)
+        x = wanted(self.attend(x, x, layout, pool), layout)
         x = self.block.feed_forward(x, self._layer)
         read_out = self._own_read_out or self._target.read_out
         return x, read_out(x)
@@ -117,13 +116,16 @@ class Eagle3Head(FeatureHead):
                 f"{self.captures} of a target with {target.layer_count} layers have {width}"
             )
         project = target.draft_projection
-        self._fc = projection(fc)
+        self._fc = project(fc, None)
         self._states_norm = (
             self._norm_of(take, "input_norm") if self._sets("norm_before_fc") else None
         )
         each = range(len(self.captures)) if self._sets("fc_norm") else ()
         self._norm_of_each = [self._norm_of(take, f"fc_norm.{i}") for i in each]
-        self._layer = build_layer(take, self.shape, 0, prefix="midlayer.", project=project)
+        self._layer = build_layer(
+            take, self.shape, 0, prefix="midlayer.", input_norm=False, project=project
+        )
+        self._input_norm = self._norm_of(take, "midlayer.input_layernorm")
         self._hidden_norm = self._norm_of(take, "midlayer.hidden_norm")
         self._norm_first = bool(self.config.get("norm_before_residual"))
         self._norm_output = self._sets("norm_output")
@@ -138,8 +140,8 @@ class Eagle3Head(FeatureHead):
         eagle: dict[str, Any] = self.config.get("eagle_config") or {}
         return bool(eagle.get(name, self.config.get(name)))
 
-    def _norm_of(self, take: Take, name: str) -> Callable[[Tensor], Tensor]:
-        return rms_norm(take(f"{name}.weight"), self.shape.eps)
+    def _norm_of(self, take: Take, name: str) -> RmsNorm:
+        return RmsNorm(take(f"{name}.weight"), self.shape.eps)
 
     def combine(self, states: Tensor) -> Tensor:
         """See FeatureHead."""
@@ -151,10 +153,11 @@ class Eagle3Head(FeatureHead):
         return self._fc(states)
 
     def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
-        embedded = self._layer.input_norm(F.embedding(layout.tokens, self.embedding))
+        embedded = self._input_norm(F.embedding(layout.tokens, self.embedding))
         normed = self._hidden_norm(features)
-        heard = self.attend(torch.cat((embedded, normed), -1), self._layer, layout, pool)
-        x = wanted((normed if self._norm_first else features) + heard, layout)
+        residual = normed if self._norm_first else features
+        read = torch.cat((embedded, normed), -1)
+        x = wanted(self.attend(read, residual, layout, pool), layout)
         x = self.block.feed_forward(x, self._layer)
         normed = self._norm(x)
         return normed if self._norm_output else x, self._read_out(normed)

@@ -32,6 +32,7 @@ class FeatureHead(ABC):
     captures: tuple[int, ...]
     optional: ClassVar[dict[str, Dims]]
     _vocabulary: DraftVocabulary
+    _layer: Layer
 
     def __init__(self, folder: Path, target: Model) -> None:
         """Load a head. Raises BundleError if it is of another target or is not computed here."""
@@ -113,10 +114,11 @@ class FeatureHead(ABC):
     def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:
         """Compute `forward` with logits [rows, size] in any dtype."""
 
-    def attend(self, normed: Tensor, layer: Layer, layout: Layout, pool: KvPool) -> Tensor:
-        """Return what attention adds to the residual stream: [N, hidden]."""
+    def attend(self, x: Tensor, residual: Tensor, layout: Layout, pool: KvPool) -> Tensor:
+        """Return the residual stream [N, hidden] after attention, which reads x."""
         (cache,) = pool.view(layout.first, layout.sequences, layout.context)
-        return self.block.attend(normed, layer, cache, layout, self._rotary[layout.positions])
+        rotary = self._rotary[layout.positions]
+        return self.block.attend(x, residual, self._layer, cache, layout, rotary)
 
 
 def wanted(x: Tensor, layout: Layout) -> Tensor:
