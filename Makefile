@@ -75,7 +75,7 @@ $(VENV)/.torch: $(VENV)/.python
 	$(PIP) "$(TORCH)"
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard workers/*/*/*.c) $(VENV)/.torch
+$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard workers/torch_engine/models/kernels/*.[ch]) $(VENV)/.torch
 	$(PIP) -c constraints.txt -e .
 	@touch $@
 

@@ -5,9 +5,9 @@ import logging
 import torch
 
 from workers.bundle import Bundle
-from workers.torch_engine.models import block_product
 from workers.torch_engine.models.block_weights import PACKED
 from workers.torch_engine.models.families import NotCoveredError, read_shape
+from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.operators import has_amx
 
 log = logging.getLogger(__name__)

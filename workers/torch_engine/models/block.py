@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.torch_engine.models.kernels.attention import attend, computes
 from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, KvShape, LayerCache
 from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span, build_layout
@@ -27,6 +28,10 @@ class Block:
         self.kv_dtype = torch.float32 if device.type == "cpu" else dtype
         self.groups = shape.heads // shape.kv_heads
         self.steps = steps_on(device)
+        windows = any(attention.window for attention in shape.each_attention)
+        plain = not windows and shape.score_cap is None
+        self._by_kernel = device.type == "cpu" and plain and computes(shape.head_dim)
+        self._scale = shape.score_scale or shape.head_dim**-0.5
 
     def make_pool(self, layers: int, rows: int, capacity: int) -> KvPool:
         """Make a KV pool of `rows` sequences of `capacity` tokens and their trees."""
@@ -42,7 +47,9 @@ class Block:
     def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
         """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         static = None if self.steps is None else static_layout(spans, pool)
-        return static or build_layout(spans, pool, self.groups, self.kv_dtype)
+        return static or build_layout(
+            spans, pool, self.groups, self.kv_dtype, by_kernel=self._by_kernel
+        )
 
     def unfold(self, given: Tensor, layout: StaticLayout, pool: KvPool) -> Layout:
         """Return the layout that a static layout's vector, on the device, describes."""
@@ -68,6 +75,9 @@ class Block:
         if layer.qk_norm is not None:
             scaled = F.rms_norm(fused[:, :turning], (dim,), eps=shape.eps)
             fused[:, :turning] = scaled * layer.qk_norm
+        if layout.places is not None:
+            heard = attend(fused, rotary, layout.places, cache, self._scale)
+            return layer.out(heard.to(self._dtype), residual)
         pairs = torch.view_as_complex(fused.view(-1, turning + kv_heads, dim // 2, 2))
         pairs[:, :turning].mul_(rotary)
         query, stored = fused.to(self.kv_dtype).split_with_sizes((heads, 2 * kv_heads), 1)
@@ -93,28 +103,10 @@ class Block:
 
     def _look(self, query: Tensor, cache: LayerCache, layout: Layout) -> Tensor:
         """Attend with queries [N, heads, head_dim] under the layout's mask: [N, heads * dim]."""
-        if not layout.parts:
-            every = query if layout.pad is None else query[layout.pad]
-            sizes = layout.sequences, layout.width
-            flat = self._listen(every, cache.keys, cache.values, layout.mask, *sizes)
-            return flat if layout.unpad is None else flat[layout.unpad]
-        assert layout.mask is not None
-        heard = list[Tensor]()
-        for part in layout.parts:
-            rows = slice(part.first, part.first + part.sequences)
-            places = slice(part.begin * self.groups, part.end * self.groups)
-            heard.append(
-                self._listen(
-                    query[part.tokens],
-                    cache.keys[rows, :, : part.context],
-                    cache.values[rows, :, : part.context],
-                    layout.mask[rows, :, places, : part.context],
-                    part.sequences,
-                    part.end - part.begin,
-                )
-            )
-        together = torch.cat(heard)
-        return together if layout.order is None else together[layout.order]
+        every = query if layout.pad is None else query[layout.pad]
+        sizes = layout.sequences, layout.width
+        flat = self._listen(every, cache.keys, cache.values, layout.mask, *sizes)
+        return flat if layout.unpad is None else flat[layout.unpad]
 
     def _listen(
         self,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workers.torch_engine.models.block_product import BlockProduct
+from workers.torch_engine.models.kernels.block_product import BlockProduct
 from workers.torch_engine.models.operators import Operator, Projection, RmsNorm, projection
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.weights import Take

@@ -1,7 +1,7 @@
 """Lay out the tokens of one forward: positions, KV slots and masks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -11,23 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from workers.torch_engine.models.kernels.attention import TREE_SLOTS, chain_places, tree_places
+from workers.torch_engine.models.kernels.block_product import MANY_ROWS
 from workers.torch_engine.models.kv_pool import KvPool, LayerCache, Lease
 from workers.torch_engine.models.transfer import on
 
 Indices = Sequence[int] | NDArray[np.int64]
-
-
-@dataclass(slots=True)
-class Part:
-    """One call of attention: places begin .. end of the rows first .. first+sequences-1 of a
-    layout, over the first `context` slots. tokens: theirs, as a slice or [sequences * places]."""
-
-    first: int
-    sequences: int
-    begin: int
-    end: int
-    context: int
-    tokens: Tensor | slice
 
 
 @dataclass(slots=True)
@@ -58,8 +47,8 @@ class Layout:
 
     Attention runs on a padded [S, width] view of the tokens: `pad` [S * width] picks each place's
     token (None where that is the identity) and `unpad` [N] picks the places back.
-    parts: calls of attention that together are faster than one over all places; empty if one call
-    is best. `order` [N] picks the tokens out of their concatenated results, None if in order.
+    places: int64 [N, 4] for the kernel of attention (see kernels.attention), which needs no mask;
+    None where it does not compute this forward.
     """
 
     tokens: Tensor
@@ -75,15 +64,22 @@ class Layout:
     unpad: Tensor | None
     logit_rows: Tensor | None
     logit_starts: list[int]
-    parts: list[Part] = field(default_factory=list)
-    order: Tensor | None = None
+    places: Tensor | None = None
 
 
-def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.dtype) -> Layout:
+def build_layout(
+    spans: Sequence[Span],
+    pool: KvPool,
+    groups: int,
+    dtype: torch.dtype,
+    *,
+    by_kernel: bool = False,
+) -> Layout:
     """Lay out spans (one per sequence, in ascending row order) for a forward over `pool`.
 
     groups: query heads per KV head, folded into the query axis, so the mask repeats for them.
-    Raises ValueError when a span does not fit into its row.
+    by_kernel: whether our kernel may attend. Raises ValueError when a span does not fit into its
+    row.
     """
     rows = [span.lease.row for span in spans]
     counts = [len(span.tokens) for span in spans]
@@ -104,16 +100,17 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
         "slots": _flat_slots(slots, rows, counts, pool),
         "logit_rows": _logit_rows(spans, counts),
     }
-    indices["pad"], indices["unpad"] = _padding(rows, counts, first, sequences, width)
-    mask = None
-    if not plain and chains:
-        mask = chain_mask(spans, groups, dtype, device)
-    elif not plain:
-        mask = on(tree_mask(spans, groups, dtype), device)
-    parts, order = split(rows, counts, ends) if device.type == "cpu" and not causal else ([], None)
+    mask, places = None, _places(spans) if by_kernel and not causal else None
+    if places is None:
+        indices["pad"], indices["unpad"] = _padding(rows, counts, first, sequences, width)
+        if not plain and chains:
+            mask = chain_mask(spans, groups, dtype, device)
+        elif not plain:
+            mask = on(tree_mask(spans, groups, dtype), device)
+    else:
+        indices |= dict.fromkeys(("pad", "unpad"))
     return Layout(
-        parts=parts,
-        order=order,
+        places=places,
         first=first,
         sequences=sequences,
         width=width,
@@ -123,6 +120,21 @@ def build_layout(spans: Sequence[Span], pool: KvPool, groups: int, dtype: torch.
         logit_starts=_logit_starts(spans, counts),
         **_put(indices, device),
     )
+
+
+def _places(spans: Sequence[Span]) -> Tensor | None:
+    """Return each token's place for the kernel of attention, None where another way is faster or
+    a tree is too large."""
+    each = []
+    for span in spans:
+        row, count = span.lease.row, len(span.tokens)
+        if count > MANY_ROWS or (span.parents is not None and len(span.parents) > TREE_SLOTS):
+            return None
+        if span.parents is None:
+            each.append(chain_places(row, span.start, count))
+        else:
+            each.append(tree_places(row, span.lease.length, span.parents, span.read))
+    return torch.from_numpy(np.concatenate(each).view(np.int64))
 
 
 def _put(indices: dict[str, Indices | None], device: torch.device) -> dict[str, Any]:
@@ -298,80 +310,3 @@ def _logit_starts(spans: Sequence[Span], counts: list[int]) -> list[int]:
     """Return the index of each span's first logits."""
     wanted = [count - span.logits_from for span, count in zip(spans, counts, strict=True)]
     return [0, *accumulate(wanted[:-1])]
-
-
-CALL_PLACES = 1000
-"""Fixed cost of a call of attention on a CPU, in pairs of a place and a slot that it sees."""
-
-
-def split(
-    rows: Sequence[int], counts: Sequence[int], ends: Sequence[int]
-) -> tuple[list[Part], Tensor | None]:
-    """Split attention into calls for the first places of neighbouring rows and calls for the rest
-    of longer rows. Return no parts where one call is best.
-
-    rows: of the sequences, ascending. counts: their tokens in the forward. ends: their slots after
-    it. Also return the order [N] that picks the tokens out of the parts' concatenated results,
-    None if they are in order.
-
-    On a CPU the time of a call is proportional to its places times the slots that they see, plus
-    CALL_PLACES.
-    """
-
-    def cost(common: int) -> int:
-        long = [i for i, count in enumerate(counts) if count > common]
-        rest = sum((counts[i] - common) * ends[i] + CALL_PLACES for i in long)
-        runs = _runs(rows, ends, common)
-        return sum(_pairs(rows, ends, run, common) + CALL_PLACES for run in runs) + rest
-
-    common = min(sorted(set(counts), reverse=True), key=cost)
-    runs = _runs(rows, ends, common)
-    if common == max(counts) and len(runs) == 1:
-        return [], None
-    starts = [0, *accumulate(counts)]
-    parts, places = list[Part](), list[NDArray[np.int64]]()
-    after = 0
-    for run in runs:
-        first = rows[run[0]]
-        picked = np.zeros((rows[run[-1]] - first + 1) * common, dtype=np.int64)
-        for i in run:
-            own = (rows[i] - first) * common + np.arange(min(counts[i], common))
-            picked[own] = starts[i] + np.arange(len(own))
-            places.append(after + own)
-        sequences, context = len(picked) // common, max(ends[i] for i in run)
-        parts.append(Part(first - rows[0], sequences, 0, common, context, _picks(picked)))
-        after += len(picked)
-    for i, count in enumerate(counts):
-        if count > common:
-            tokens = slice(starts[i] + common, starts[i] + count)
-            parts.append(Part(rows[i] - rows[0], 1, common, count, ends[i], tokens))
-            places[i] = np.concatenate((places[i], after + np.arange(count - common)))
-            after += count - common
-    order = np.concatenate(places)
-    in_order = len(order) == after and bool((order == np.arange(after)).all())
-    return parts, None if in_order else torch.from_numpy(order)
-
-
-def _runs(rows: Sequence[int], ends: Sequence[int], common: int) -> list[list[int]]:
-    """Group the sequences whose first places share a call: the rows between them, and those that
-    are shorter, must cost less than another call."""
-    runs = [[0]]
-    for i in range(1, len(rows)):
-        joint = _pairs(rows, ends, [*runs[-1], i], common)
-        apart = _pairs(rows, ends, runs[-1], common) + _pairs(rows, ends, [i], common)
-        if joint <= apart + CALL_PLACES:
-            runs[-1].append(i)
-        else:
-            runs.append([i])
-    return runs
-
-
-def _pairs(rows: Sequence[int], ends: Sequence[int], run: Sequence[int], common: int) -> int:
-    """Return the pairs of a place and a slot of the call for a run's first places."""
-    return (rows[run[-1]] - rows[run[0]] + 1) * common * max(ends[i] for i in run)
-
-
-def _picks(picked: NDArray[np.int64]) -> Tensor | slice:
-    """Return tokens as a slice if they follow each other: a view is faster than a gather."""
-    follow = bool((np.diff(picked) == 1).all())
-    return slice(picked[0], picked[-1] + 1) if follow else torch.from_numpy(picked)

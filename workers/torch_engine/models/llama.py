@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.torch_engine.models.block import Block
-from workers.torch_engine.models.block_product import BlockProduct, packed_projection
 from workers.torch_engine.models.block_weights import is_packed
 from workers.torch_engine.models.families import read_shape
+from workers.torch_engine.models.kernels.block_product import BlockProduct, packed_projection
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
 from workers.torch_engine.models.layout import Layout, Span, narrowed, spelled_out, windowed

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from workers.torch_engine.models import block_product
 from workers.torch_engine.models.families import NotCoveredError
+from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.bundle import Bundle, BundleError
-from workers.torch_engine.models import layout
+from workers.torch_engine.models.kernels.block_product import is_built
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import Llama
@@ -30,8 +30,8 @@ def run(model: Llama, spans: list[Span], pool: KvPool, captures: tuple[int, ...]
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_attention_in_parts_is_attention(byte_bundle: Bundle, data: st.DataObject) -> None:
-    """Rows of all widths, some of them trees, some not in the forward: however it is cut."""
+def test_the_kernel_of_attention_is_attention(byte_bundle: Bundle, data: st.DataObject) -> None:
+    """Rows of all widths, some of them trees, some not in the forward."""
     model = Llama.load(byte_bundle.part("target"), torch.float32, CPU)
     draw = random.Random(data.draw(st.integers(0, 10_000)))
     pool = model.make_pool(6, 64)
@@ -46,16 +46,11 @@ def test_attention_in_parts_is_attention(byte_bundle: Bundle, data: st.DataObjec
         tokens = [draw.randrange(256) for _ in range(count)]
         if draw.random() < 0.8 or not spans:
             spans.append(Span(lease, tokens, parents))
-    outcomes, cut = [], []
-    for places in (0, 30, 10**9):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layout, "CALL_PLACES", places)
-            outcomes.append(run(model, spans, pool)[0])
-            cut.append(len(model.lay_out(spans, pool).parts))
-    assert cut[2] == 0
-    assert cut[0] or len({len(span.tokens) for span in spans}) == 1
-    for parts in outcomes[:2]:
-        torch.testing.assert_close(parts, outcomes[2], atol=2e-5, rtol=1e-4)
+    ours, places = run(model, spans, pool)[0], model.lay_out(spans, pool).places
+    model._block._by_kernel = False
+    torch.testing.assert_close(ours, run(model, spans, pool)[0], atol=2e-5, rtol=1e-4)
+    assert model.lay_out(spans, pool).places is None
+    assert (places is not None) == is_built()
 
 
 @settings(max_examples=25, deadline=None)

@@ -5,13 +5,10 @@
 // that a row's result depends neither on the other rows nor on the threads nor on the kernel.
 //
 // The functions of OpenMP come from the library that torch has loaded, whose threads are used.
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
-#include <immintrin.h>
+#include "kernels.h"
+
 #include <math.h>
 #include <omp.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,39 +20,12 @@ enum {
     MIDDLE = 128,       // the 8-bit code of zero
 };
 
-#define AVX2_TARGET "avx2,fma,f16c"
-#define AVX512_TARGET AVX2_TARGET ",avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"
-#define AVX2 __attribute__((target(AVX2_TARGET)))
-#define AVX512 __attribute__((target(AVX512_TARGET)))
-#define INLINE static inline __attribute__((always_inline))
-
-// What is rounded: x [rows, inputs] float32; divided by its root mean square and multiplied by
-// norm [inputs] if that is given; or [rows, 2 * inputs], of which silu(first half) * second half.
-typedef struct {
-    const float *x, *norm;
-    float eps;
-    int gated, rows, groups;
-} Source;
-
 // codes [rows, inputs]; scales, and scales times sums of codes, and sums of codes [rows, groups]
 typedef struct {
     int8_t *codes;
     float *scales, *sums;
     int32_t *totals;
 } Inputs;
-
-// Blocks of 16 output features, each a run of groups. A group is its codes, four of each output
-// feature in turn (of 4 bits: two such runs in the two halves of 64 bytes), then 16 scales and, of 4
-// bits, 16 offsets, in float16: weight = code * scale + offset, or (code - MIDDLE) * scale.
-typedef struct {
-    const uint8_t *packed;
-    int bits, groups, outputs;
-} Weights;
-
-typedef struct {
-    const float *residual;  // [rows, outputs], added to the product; may be NULL
-    float *to;              // [rows, outputs]
-} Result;
 
 INLINE size_t code_bytes(int bits) { return CODES * bits / 8; }
 
@@ -67,23 +37,6 @@ INLINE int32_t quad(const int8_t *codes) {
     int32_t four;
     memcpy(&four, codes, sizeof four);
     return four;
-}
-
-// Cephes' polynomial, within 2e-7 of the exponential.
-AVX2 INLINE __m256 exponential(__m256 x) {
-    x = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps(-87.0f)), _mm256_set1_ps(87.0f));
-    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), 8);
-    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);
-    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
-    __m256 p = _mm256_set1_ps(1.9875691500e-4f);
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
-    p = _mm256_fmadd_ps(p, _mm256_mul_ps(r, r), _mm256_add_ps(r, _mm256_set1_ps(1.0f)));
-    const __m256i power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(power, 23)));
 }
 
 AVX2 INLINE float total_of(__m256 x) {
@@ -319,8 +272,7 @@ AVX512 static void avx512_block(Weights w, Inputs in, int block, int rows, Resul
     }
 }
 
-// Memory that a thread keeps for its next call; NULL if there is none.
-static void *kept_room(size_t bytes) {
+void *kept_room(size_t bytes) {
     static _Thread_local void *room;
     static _Thread_local size_t size;
     if (bytes > size) {
@@ -332,8 +284,7 @@ static void *kept_room(size_t bytes) {
     return room;
 }
 
-// Return 0 if there is no memory.
-static int compute(Source source, Weights w, Result result, int wide, int threads) {
+int multiply(Source source, Weights w, Result result, int wide, int threads) {
     const size_t groups = (size_t)source.rows * source.groups;
     char *room = kept_room(groups * (GROUP + 2 * sizeof(float) + sizeof(int32_t)));
     if (!room) return 0;
@@ -351,45 +302,4 @@ static int compute(Source source, Weights w, Result result, int wide, int thread
         }
     }
     return 1;
-}
-
-static PyObject *multiply(PyObject *self, PyObject *args) {
-    unsigned long long x, norm, packed, residual, to;
-    float eps;
-    int rows, gated, groups, bits, outputs, wide, threads;
-    if (!PyArg_ParseTuple(args, "(Kip)(Kf)(Kiii)(KK)pi", &x, &rows, &gated, &norm, &eps, &packed,
-                          &bits, &groups, &outputs, &residual, &to, &wide, &threads))
-        return NULL;
-    const Source source = {(const float *)x, (const float *)norm, eps, gated, rows, groups};
-    const Weights weights = {(const uint8_t *)packed, bits, groups, outputs};
-    const Result result = {(const float *)residual, (float *)to};
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = compute(source, weights, result, wide, threads);
-    Py_END_ALLOW_THREADS
-    if (!done) return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef methods[] = {
-    {"multiply", multiply, METH_VARARGS, "See block_product.py."},
-    {NULL, NULL, 0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_block_product", NULL, -1, methods, NULL, NULL, NULL, NULL};
-
-PyMODINIT_FUNC PyInit__block_product(void) {
-    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                     __builtin_cpu_supports("f16c");
-    const int avx512 = avx2 && __builtin_cpu_supports("avx512vnni") &&
-                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                       __builtin_cpu_supports("avx512vl");
-    PyObject *made = PyModule_Create(&module);
-    if (made && (PyModule_AddIntConstant(made, "HAS_AVX2", avx2) < 0 ||
-                 PyModule_AddIntConstant(made, "HAS_AVX512", avx512) < 0)) {
-        Py_DECREF(made);
-        return NULL;
-    }
-    return made;
 }

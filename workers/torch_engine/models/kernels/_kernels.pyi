@@ -9,3 +9,11 @@ def multiply(
     wide: bool,
     threads: int,
 ) -> None: ...
+def attend(
+    queries: tuple[int, int, int, int],
+    cache: int,
+    sizes: tuple[int, int, int, int],
+    scale: float,
+    to: int,
+    threads: int,
+) -> None: ...

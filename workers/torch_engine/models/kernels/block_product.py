@@ -13,9 +13,9 @@ from workers.torch_engine.models.block_weights import GROUP, is_packed, parts, u
 from workers.torch_engine.models.operators import Operator, RmsNorm, sixteen_bits
 
 try:  # torch first: the module computes with the threads of torch's OpenMP
-    from workers.torch_engine.models import _block_product
+    from workers.torch_engine.models.kernels import _kernels
 except ImportError:
-    _block_product = None  # type: ignore[assignment]
+    _kernels = None  # type: ignore[assignment]
 
 BLOCK = 16
 """Output features that are computed together."""
@@ -31,13 +31,13 @@ NOT_BUILT = (
 
 def is_built() -> bool:
     """Return whether the kernel is compiled and this CPU has what it needs."""
-    return _block_product is not None and bool(_block_product.HAS_AVX2)
+    return _kernels is not None and bool(_kernels.HAS_AVX2)
 
 
 def _is_wide() -> bool:
     """Return whether to use AVX-512, which ATEN_CPU_CAPABILITY=avx2 switches off in torch too."""
     allowed = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return allowed and bool(_block_product.HAS_AVX512)
+    return allowed and bool(_kernels.HAS_AVX512)
 
 
 class BlockProduct:
@@ -95,7 +95,7 @@ class BlockProduct:
             x = x.float().contiguous()
         y = torch.empty(len(x), self._outputs)
         added = residual is not None and self._features == self._outputs
-        _block_product.multiply(
+        _kernels.multiply(
             (x.data_ptr(), len(x), width != self._inputs),
             norm,
             self._weights,
