@@ -1,5 +1,6 @@
 """A target with the 4-bit weights of a GGUF file."""
 
+import random
 import shutil
 
 import pytest
@@ -54,6 +55,36 @@ async def test_every_method_says_what_plain_decoding_says(load_engine, q4_bundle
     for prompt in PROMPTS:
         plain, *others = [await decode(engine, m, prompt, max_tokens=20) for m in LOSSLESS]
         assert all(answer.tokens == plain.tokens for answer in others)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(q4_bundle, seed):
+    """Beside another sequence, behind siblings, read in one forward or in two."""
+    draw = random.Random(seed)
+    model = load_target(q4_bundle.part("target"), "q4", CPU)
+    parents = [draw.randint(-1, i - 1) for i in range(9)]
+    tokens = [draw.randrange(256) for _ in parents]
+    pool, alone = model.make_pool(2, 64), model.make_pool(1, 64)
+    other, lease, plain = pool.acquire(), pool.acquire(), alone.acquire()
+
+    def run(spans, pool):
+        with torch.inference_mode():
+            return model.forward(model.lay_out(spans, pool), pool)[0]
+
+    for each, rows in ((lease, pool), (other, pool), (plain, alone)):
+        run([Span(each, PROMPTS[each is other])], rows)
+        rows.commit(each, range(len(PROMPTS[each is other])))
+    cut = draw.choice([0, 4])
+    first = run([Span(lease, tokens[:cut], parents[:cut])], pool) if cut else None
+    second = run([Span(other, [3, 4, 5]), Span(lease, tokens[cut:], parents, read=cut)], pool)[3:]
+    ours = second if first is None else torch.cat((first, second))
+    path = [8]
+    while parents[path[0]] >= 0:
+        path.insert(0, parents[path[0]])
+    for node in path:
+        expected = run([Span(plain, [tokens[node]])], alone)
+        alone.commit(plain, [0])
+        assert torch.equal(ours[node], expected[0])
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0], ids=["4 bits alone", "with a second copy"])

@@ -53,6 +53,22 @@ def test_the_kernel_of_attention_is_attention(byte_bundle: Bundle, data: st.Data
     assert (places is not None) == is_built()
 
 
+@pytest.mark.skipif(not is_built(), reason="the kernel is not built")
+@pytest.mark.parametrize("at", ["key", "value"])
+def test_what_a_token_hears_of_nan_is_nan(byte_bundle: Bundle, at: str) -> None:
+    model = Llama.load(byte_bundle.part("target"), torch.float32, CPU)
+    pool = model.make_pool(2, 32)
+    leases = [pool.acquire(), pool.acquire()]
+    for lease in leases:
+        run(model, [Span(lease, [1, 2, 3])], pool)
+        lease.length = 3
+    cache = pool.view(leases[0].row, 1, 3)[0]
+    (cache.keys if at == "key" else cache.values)[0, :, 1, 0] = torch.nan
+    logits = run(model, [Span(lease, [4]) for lease in leases], pool)[0]
+    assert logits[0].isnan().all()
+    assert logits[1].isfinite().all()
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_every_tree_path_reads_like_a_chain(byte_bundle: Bundle, data: st.DataObject) -> None:
