@@ -1,7 +1,6 @@
 """The encoder that ships, and the one it was distilled from, exported once per session."""
 
 import hashlib
-
 from pathlib import Path
 
 import numpy as np

@@ -155,7 +155,7 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, explain
 
 
 def test_an_exported_encoder_is_left_alone_and_refused_for_the_table_of_another(
-    world, fitted, tmp_path, monkeypatch
+    world, tmp_path, monkeypatch
 ):
     folder, specadapt, _ = world
     figures = specadapt.json("export-encoder", "--out", tmp_path)
@@ -165,6 +165,6 @@ def test_an_exported_encoder_is_left_alone_and_refused_for_the_table_of_another(
     assert (tmp_path / "model.onnx").stat().st_mtime_ns == written
     monkeypatch.setenv("SPECADAPT_ENCODER", str(tmp_path))
     judged = ["evaluate", "--routing", folder / "routing", "--profile", folder / "held"]
-    refused = specadapt(*judged, status=2).stderr
+    refused = specadapt.refusal(*judged)
     assert "fitted with encoder static-minilm (128 dimensions" in refused
     assert "all-MiniLM-L6-v2 (384 dimensions" in refused
