@@ -8,8 +8,8 @@ import pytest
 DATA = Path(__file__).parents[2] / "ops" / "data"
 
 # Methods, prompts, routed speedup over `naive`, routed over the best single method: shipped tables
-# on shipped profiles, whose seconds are the tables' own. The encoder adds integers, so every CPU finds the
-# same.
+# on shipped profiles, whose seconds are the tables' own. The encoder adds integers, so every CPU
+# finds the same.
 SMOLLM2 = ["naive", "ngram", "medusa", "eagle2", "eagle3", "suffix"]
 DEMO = ["naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3"]
 EVALUATED = {
