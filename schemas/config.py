@@ -144,7 +144,7 @@ class RouterConfig(Settings):
     """The routing table, how much the policy explores, and which methods operators prefer."""
 
     routing: Path | None = Field(default=None, description="default: routing in the bundle")
-    encoder: Path | None = Field(default=None, description="default: the exported encoder's place")
+    encoder: Path | None = Field(default=None, description="default: the encoder that ships")
     default_method: str | None = Field(
         default=None, description="answers prompts without a cluster  [default: the table's]"
     )

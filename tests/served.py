@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from fake_engine import STEP_SECONDS, TOKENS_PER_STEP, FakeEngine
 
-from router.embed import Encoder, EncoderMissingError, encoder_dir, read_info
-from router.fit.encoder_export import export_encoder
+from router.embed import Encoder
 from router.prompt import NAMES
 from router.table import save_table
 from schemas import AppConfig, EncoderInfo, Live, MeasuredUnder, MethodSpec, RoutingTable
@@ -24,16 +23,6 @@ TOPICS = (
     "Tell me about the weather in the mountains in winter.",
 )
 """One prompt per cluster of the small table."""
-
-
-def encoder_folder(scratch: Path) -> Path:
-    """The exported encoder: the installed one, else one exported to `scratch`."""
-    try:
-        read_info(encoder_dir())
-    except EncoderMissingError:
-        export_encoder(scratch)
-        return scratch
-    return encoder_dir()
 
 
 def small_table(
@@ -105,15 +94,15 @@ def service_config(
     """
     deployed = [m if isinstance(m, dict) else {"name": m, "num_cpus": 0.5} for m in methods]
     names = [method["name"] for method in deployed]
-    encoder = encoder_folder(folder / "encoder")
-    centroids = Encoder(encoder).embed(TOPICS)
-    table = small_table(read_info(encoder), centroids, names, step_seconds=step_seconds)
+    encoder = Encoder()
+    centroids = encoder.embed(TOPICS)
+    table = small_table(encoder.info, centroids, names, step_seconds=step_seconds)
     save_table(table, folder / "routing")
     body: dict[str, Any] = {
         "bundle": bundle.path,
         "methods": deployed,
         "engine": {"dtype": "float32", "kv_slots": 4096, "max_context": 512},
-        "router": {"routing": folder / "routing", "encoder": encoder, "exploration": 0.0},
+        "router": {"routing": folder / "routing", "exploration": 0.0},
         "feedback": {"state_uri": str(folder / "state")},
     }
     for section, values in settings.items():

@@ -75,9 +75,7 @@ class Embeddings:
         """
         encoder = self._encoder
         if encoder is None:
-            raise unavailable(
-                "the encoder is missing: run `specadapt export-encoder`, then restart"
-            )
+            raise unavailable("the encoder cannot be read: see the log, then restart")
         _check_model(asked, encoder)
         texts = asked.texts()
 

@@ -1,4 +1,4 @@
-"""`specadapt export-encoder`: the sentence encoder as an ONNX graph; part of installing."""
+"""`specadapt export-encoder`: all-MiniLM-L6-v2 as an ONNX graph."""
 
 import logging
 from pathlib import Path
@@ -10,14 +10,7 @@ from ops.common.output import emit, quiet_transformers
 
 
 def export_encoder(
-    out: Annotated[
-        Path | None,
-        flags.option(
-            "--out",
-            "folder of the exported encoder  [default: $SPECADAPT_ENCODER, else the user's cache]",
-            "DIR",
-        ),
-    ] = None,
+    out: Annotated[Path, flags.option("--out", "folder of the exported encoder", "DIR")],
     source: Annotated[
         str | None,
         flags.option("--source", "folder or hub name of the weights  [default: the packaged ones]"),
@@ -26,17 +19,17 @@ def export_encoder(
 ) -> None:
     """Export all-MiniLM-L6-v2 to quantised ONNX; do nothing if it is there already.
 
-    Example: `specadapt export-encoder`
+    Serve with it by `router.encoder: DIR` or SPECADAPT_ENCODER, and fit the routing table with it.
+
+    Example: `specadapt export-encoder --out runs/minilm`
     """
-    from router.embed import encoder_dir
     from router.fit.encoder_export import export_encoder as export
 
     quiet_transformers()
-    folder = out or encoder_dir()
     logging.disable(logging.WARNING)  # the quantiser's advice about models larger than this one
     try:
-        info = export(folder, source)
+        info = export(out, source)
     finally:
         logging.disable(logging.NOTSET)
-    figures = {"path": str(folder), **info.model_dump(mode="json")}
-    emit(figures, lambda: [f"{info.name} ({info.dimension} dimensions) is at {folder}"], json)
+    figures = {"path": str(out), **info.model_dump(mode="json")}
+    emit(figures, lambda: [f"{info.name} ({info.dimension} dimensions) is at {out}"], json)

@@ -23,7 +23,6 @@ from router.embed import (
     TOKENIZER_FILE,
     Encoder,
     EncoderMissingError,
-    encoder_dir,
     read_info,
 )
 from schemas import EncoderInfo
@@ -74,13 +73,12 @@ def resolve_source(source: str | Path | None = None) -> Path:
         ) from error
 
 
-def export_encoder(out: Path | None = None, source: str | Path | None = None) -> EncoderInfo:
-    """Export the encoder to the folder `out` (default: `encoder_dir()`) unless it exists.
+def export_encoder(out: Path, source: str | Path | None = None) -> EncoderInfo:
+    """Export the encoder to the folder `out` unless it exists.
 
     Its `sha256` covers the source weights and the recipe, not the exported bytes, so that two
     machines agree. Raises EncoderExportError.
     """
-    out = encoder_dir() if out is None else out
     folder = resolve_source(source)
     weights = folder / "model.safetensors"
     if not weights.is_file():

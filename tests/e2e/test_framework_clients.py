@@ -11,7 +11,7 @@ from llama_index.llms.openai_like import OpenAILike
 from pydantic import BaseModel
 from running_service import HTTP
 
-ENCODER = "all-MiniLM-L6-v2"
+ENCODER = "static-minilm"
 TEXTS = ["Write a Python function.", "Tell me about the sea."]
 
 

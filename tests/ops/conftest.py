@@ -51,14 +51,6 @@ def prompts_file(tmp_path_factory):
     return file
 
 
-@pytest.fixture(scope="session")
-def encoder_folder(tmp_path_factory):
-    """The exported encoder: the installed one, or one exported for these tests."""
-    from served import encoder_folder
-
-    return encoder_folder(tmp_path_factory.mktemp("encoder"))
-
-
 def two_subjects(folder, name, count):
     """A file of prompts about two plain subjects."""
     file = folder / f"{name}.jsonl"
@@ -73,16 +65,14 @@ def two_subjects(folder, name, count):
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory, tiny_bundle, encoder_folder):
+def world(tmp_path_factory, tiny_bundle):
     """Two profiles of other prompts and the table fitted on the first one."""
     folder = tmp_path_factory.mktemp("routing")
     # A small step-time grid: two batch sizes, one context.
     engine = {"dtype": "float32", "max_batch": 2, "max_context": 256}
     config = {"bundle": str(tiny_bundle.path), "methods": [{"name": "ngram"}], "engine": engine}
     (folder / "config.yaml").write_text(json.dumps(config))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECADAPT_ENCODER", str(encoder_folder))
-        yield folder, Command(), tiny_bundle
+    return folder, Command(), tiny_bundle
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ async def test_unknown_fields_are_ignored_and_named(ingress, caplog):
     assert plain.json()["choices"] == response.json()["choices"]
     for path, body in {
         "/v1/completions": TEXT | {"stream": True, "temprature": 1},
-        "/v1/embeddings": {"model": "all-MiniLM-L6-v2", "input": "a", "temprature": 1},
+        "/v1/embeddings": {"model": "static-minilm", "input": "a", "temprature": 1},
         "/v1/routing/explain": {"prompt": "hello", "temprature": 1},
     }.items():
         response = await ingress.http.post(path, json=body)

@@ -62,7 +62,7 @@ BODIES = {
         "tools": [{"name": "f", "input_schema": {}}],
         "tool_choice": {"type": "none"},
     },
-    "/v1/embeddings": {"model": "all-MiniLM-L6-v2", "input": ["a"]},
+    "/v1/embeddings": {"model": "static-minilm", "input": ["a"]},
     "/tokenize": {"messages": HELLO["messages"]},
     "/detokenize": {"tokens": [5]},
     "/v1/routing/explain": {"messages": HELLO["messages"]},

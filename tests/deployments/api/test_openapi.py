@@ -91,7 +91,7 @@ def answerable(case):
     if "/v1/models/" not in case.path and isinstance(case.body, dict):
         embeds = case.path == "/v1/embeddings"
         most = "max_output_tokens" if case.path == "/v1/responses" else "max_tokens"
-        case.body |= {"model": "all-MiniLM-L6-v2"} if embeds else {"model": "tiny", most: 4}
+        case.body |= {"model": "static-minilm"} if embeds else {"model": "tiny", most: 4}
     case.headers.pop(DEADLINE, None)
     return case
 

@@ -52,7 +52,7 @@ async def test_the_page_of_a_prefix_is_in_its_folder(ingress):
     ],
 )
 async def test_a_model_that_only_embeds_says_where_it_does(ingress, path, asked):
-    response = await ingress.http.post(path, json=asked | {"model": "all-MiniLM-L6-v2"})
+    response = await ingress.http.post(path, json=asked | {"model": "static-minilm"})
     assert response.status_code == 404
     error = response.json()["error"]
     assert (error["code"], error["param"]) == ("model_not_found", "model")

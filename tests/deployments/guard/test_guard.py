@@ -133,7 +133,7 @@ async def test_an_answers_tokens_count(client, stream):
 
 
 TEXT = {"model": "tiny", "prompt": "hello", "max_tokens": 1}
-EMBEDDED = {"model": "all-MiniLM-L6-v2", "input": ["a", "b", "c", "d", "e"]}
+EMBEDDED = {"model": "static-minilm", "input": ["a", "b", "c", "d", "e"]}
 BATCHES = {
     "choices": ("/v1/chat/completions", HELLO | {"n": 4}, 400, "n"),
     "choices of one prompt": ("/v1/completions", TEXT | {"prompt": ["a"], "n": 4}, 400, "n"),

@@ -136,7 +136,7 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, explain
     )
     table = load_table(tmp_path)
     assert (made["predictor"], made["fit_id"]) == ("regression", table.fit_id)
-    assert table.regression.shape == (2, 384 + len(table.features))
+    assert table.regression.shape == (2, 128 + len(table.features))
     judged = specadapt.json("evaluate", "--routing", tmp_path, "--profile", folder / "held")
     assert judged["fit_id"] == made["fit_id"]
     assert judged["predictors"]["regression"] == judged["routed"]
@@ -154,8 +154,17 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, explain
     assert plain["deviation"] == {}
 
 
-def test_export_encoder_leaves_a_present_one_alone(world, encoder_folder):
-    _, specadapt, _ = world
-    figures = specadapt.json("export-encoder", "--out", encoder_folder)
-    assert figures["dimension"] == 384
-    assert figures["path"] == str(encoder_folder)
+def test_an_exported_encoder_is_left_alone_and_refused_for_the_table_of_another(
+    world, tmp_path, monkeypatch
+):
+    folder, specadapt, _ = world
+    figures = specadapt.json("export-encoder", "--out", tmp_path)
+    assert (figures["dimension"], figures["path"]) == (384, str(tmp_path))
+    written = (tmp_path / "model.onnx").stat().st_mtime_ns
+    specadapt.json("export-encoder", "--out", tmp_path)
+    assert (tmp_path / "model.onnx").stat().st_mtime_ns == written
+    monkeypatch.setenv("SPECADAPT_ENCODER", str(tmp_path))
+    judged = ["evaluate", "--routing", folder / "routing", "--profile", folder / "held"]
+    refused = specadapt.refusal(*judged)
+    assert "fitted with encoder static-minilm (128 dimensions" in refused
+    assert "all-MiniLM-L6-v2 (384 dimensions" in refused
