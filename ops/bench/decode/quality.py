@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ SHARPER = (0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
 PRECISIONS = ("float32", "bfloat16", "int8", "q4")
 RESAMPLES = 2000
 LONGEST = 512
-"""Longer conversations, in tokens, have no perplexity: each is read in a single forward."""
+"""Longer conversations, in tokens, have no perplexity."""
+STEP_TOKENS = 32
+"""Tokens of a response that are read together."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,20 @@ def _distances(own: Sequence[Reading], temperature: float) -> dict[str, Any]:
 
 @torch.inference_mode()
 def _answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
-    """Return the logits [len(answer), vocab] at each token of a response, from one forward pass."""
+    """Return the logits [len(answer), vocab] at each token of a response.
+
+    The response is read a few tokens at a time, as steps compute it.
+    """
     pool = model.make_pool(1, len(before) + len(answer))
-    span = Span(pool.acquire(), [*before, *answer[:-1]], logits_from=len(before) - 1)
-    logits, _ = model.forward(model.lay_out([span], pool), pool)
-    return logits
+    lease, found = pool.acquire(), list[torch.Tensor]()
+    given = [*before, *answer[:-1]]
+    starts = range(len(before), len(given), STEP_TOKENS)
+    for begin, end in pairwise([0, *starts, len(given)]):
+        first = max(0, len(before) - 1 - begin)
+        span = Span(lease, given[begin:end], logits_from=first)
+        found.append(model.forward(model.lay_out([span], pool), pool)[0])
+        pool.commit(lease, range(end - begin))
+    return torch.cat(found)
 
 
 @torch.inference_mode()
@@ -209,7 +221,7 @@ def encode_responses(bundle: Bundle, prompts: Sequence[Prompt]) -> list[Response
 
 @torch.inference_mode()
 def score(model: Model, responses: Iterable[Response]) -> Scores:
-    """Score each response in one forward pass over it and its prompt."""
+    """Score each response behind its prompt."""
     scores = Scores([], [])
     for response in responses:
         logits = _answer_logits(model, response.before, response.tokens)
