@@ -52,6 +52,12 @@ class HttpConfig(Settings):
         description="refuse bodies with unknown fields; otherwise these are ignored and named in "
         "the header x-specadapt-ignored",
     )
+    cap_max_tokens: bool = Field(
+        default=True,
+        description="shorten a response that asks for more tokens than the context has left, and "
+        "name its max_tokens in x-specadapt-ignored; otherwise such a request gets 400, except in "
+        "/v1/messages, whose clients have to send a maximum",
+    )
     max_answer_seconds: float | None = Field(
         default=None, gt=0.0, description="longest deadline, and that of requests without one"
     )
