@@ -261,6 +261,9 @@ class DecodeChunk(Schema):
         description="per prompt token after the first, in the first chunk where the request asks "
         "for them",
     )
+    cached_prompt_tokens: int = Field(
+        default=0, ge=0, description="prompt tokens found in a prefix cache, where known so early"
+    )
     finish_reason: FinishReason | None = None
     error: str | None = None
     request_fault: bool = Field(

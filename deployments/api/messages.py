@@ -134,8 +134,11 @@ def _object(given: Any) -> Any:
         except ValueError:
             given = None
     if not isinstance(given, dict):
-        why = 'must be a JSON object as text, such as {example}; send "{{}}" for a call without any'
-        raise PydanticCustomError("no_object", why, {"example": r'"{\"city\": \"Oslo\"}"'})
+        examples = {"some": r'"{\"city\": \"Oslo\"}"', "none": '"{}"'}
+        why = (
+            "must be a JSON object as text, such as {some}, or {none} for a call without arguments"
+        )
+        raise PydanticCustomError("no_object", why, examples)
     return given
 
 

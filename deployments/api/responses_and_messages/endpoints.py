@@ -19,6 +19,7 @@ from deployments.api.responses_and_messages.messages import CountRequest, Messag
 from deployments.api.responses_and_messages.responses import ResponsesRequest
 from deployments.api.responses_and_messages.surface import Event, SurfaceBody, Writer
 from deployments.api.tools.parser import Spoken
+from deployments.api.tools.pieces import Piece, settled
 from deployments.api.usage import usage
 from deployments.errors import ApiError
 from deployments.guard.caller import Caller
@@ -135,14 +136,17 @@ def _turns(chat: ChatRequest) -> tuple[list[Any], list[list[Any]]]:
 
 async def _whole(writer: Writer, answer: Answer, spoken: Spoken) -> Mapping[str, Any]:
     """Return the body of a response. Raises ApiError if it breaks off."""
-    writer.begin()
+    pieces: list[Piece] = []
+    finish = "stop"
     async with aclosing(answer.chunks) as chunks:
         async for chunk in chunks:
-            for piece in spoken.of(writer.inspected(chunk)):
-                writer.add(piece)
+            pieces += spoken.of(writer.inspected(chunk))
             if chunk.finish_reason is not None:
                 finish = spoken.finish(chunk.finish_reason)
-                writer.end(finish, usage([answer], [answer], spoken.reasoning_tokens))
+    writer.begin()
+    for piece in settled(pieces):
+        writer.add(piece)
+    writer.end(finish, usage([answer], [answer], spoken.reasoning_tokens))
     return writer.body()
 
 
@@ -155,12 +159,15 @@ async def _events(
     response that breaks off ends with an event that says so. told: fields that the first event has
     in addition.
     """
-    (name, first), *others = writer.begin()
-    said, ended = [*map(_written, [(name, {**first, **told}), *others])], False
+    begun, ended = False, False
+    said: list[str] = []
     try:
         async with aclosing(answer.chunks) as chunks:
             async for chunk in chunks:
-                for piece in spoken.of(writer.inspected(chunk)):
+                inspected = writer.inspected(chunk)
+                if not begun:
+                    begun, said = True, _begun(writer, told)
+                for piece in spoken.of(inspected):
                     said += map(_written, writer.add(piece))
                 if chunk.finish_reason is not None:
                     ended, finish = True, spoken.finish(chunk.finish_reason)
@@ -170,10 +177,17 @@ async def _events(
                     yield "".join(said)
                     said = []
     except ApiError as error:
+        if not begun:
+            said = _begun(writer, told)
         if not ended:
             yield "".join([*said, *map(_written, writer.failed(error))])
     finally:
         await answer.close()
+
+
+def _begun(writer: Writer, told: Mapping[str, Any]) -> list[str]:
+    (name, first), *others = writer.begin()
+    return [*map(_written, [(name, {**first, **told}), *others])]
 
 
 def _written(event: Event) -> str:

@@ -1,6 +1,7 @@
 """The pieces of a response that reasons and calls tools."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,19 @@ class CallBroken:
 
 
 Piece = Text | Thought | CallStart | Arguments | CallBroken
+
+
+def settled(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return a whole response's pieces in their order, broken calls as text."""
+    done: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, CallBroken):
+            while not isinstance(done.pop(), CallStart):
+                pass
+            done.append(Text(piece.text))
+        else:
+            done.append(piece)
+    return done
 
 
 @dataclass
