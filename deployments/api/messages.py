@@ -123,7 +123,9 @@ class Prediction(Input):
     """OpenAI's predicted output: a text that the response is expected to resemble."""
 
     type: Literal["content"]
-    content: Annotated[Content, Field(min_length=1)]
+    content: (
+        str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PIECES, fail_fast=True)]
+    )
 
 
 def _object(given: Any) -> Any:

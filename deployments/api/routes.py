@@ -12,6 +12,7 @@ from urllib.parse import quote
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette._utils import get_route_path
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
@@ -57,6 +58,15 @@ IGNORED = "x-specadapt-ignored"
 MOST_NAMES = 32
 LONGEST_NAME = 64
 """Characters of a name. Names come from the client and go into a header and the log."""
+
+
+class ModelName(StringConvertor):
+    """A model's name in a path, which may have slashes."""
+
+    regex = ".+"
+
+
+register_url_convertor("model", ModelName())
 
 Asked = TypeVar("Asked", bound=Input)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -114,7 +124,7 @@ class HttpApi:
             add(path, takes, methods=["POST"], openapi_extra=describe(summary, asked, headers))
         for path, reads, summary in (
             ("/v1/models", self.models, "The models a request may name"),
-            ("/v1/models/{name:path}", self.model, "One model"),
+            ("/v1/models/{name:model}", self.model, "One model"),
             ("/v1/routing", self.routing, "The active routing table"),
             ("/health", self.health, "Whether a prompt can be answered"),
             ("/admin/config", self.admin_config, "The active configuration"),
@@ -317,7 +327,7 @@ class HttpApi:
             return RedirectResponse(f"{request.scope['root_path'].rpartition('/')[2]}/")
         message = f"{request.method} {path}: {error.detail}"
         if error.status_code == 404:
-            offered = {route.path for route in described_routes(request.app.routes)}
+            offered = {route.path_format for route in described_routes(request.app.routes)}
             public = sorted(path for path in offered if not path.startswith("/admin/"))
             message += f"; available paths: {', '.join(public)}"
         response = await self._api_error(request, ApiError(error.status_code, message))
