@@ -1,4 +1,4 @@
-"""Requests that agents and SDKs send: what they hand over that is not ours, and what comes of it."""
+"""Requests of agents and SDKs: what they hand over that is not ours, and what comes of it."""
 
 import json
 
