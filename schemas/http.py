@@ -54,9 +54,8 @@ class HttpConfig(Settings):
     )
     cap_max_tokens: bool = Field(
         default=True,
-        description="shorten a response that asks for more tokens than the context has left, and "
-        "name its max_tokens in x-specadapt-ignored; otherwise such a request gets 400, except in "
-        "/v1/messages, whose clients have to send a maximum",
+        description="lower a max_tokens above what the context has left, and name it in "
+        "x-specadapt-ignored; otherwise 400, except in /v1/messages",
     )
     max_answer_seconds: float | None = Field(
         default=None, gt=0.0, description="longest deadline, and that of requests without one"
