@@ -21,7 +21,7 @@ RULE_TESTS := tests/test_import_rules.py tests/test_house_rules.py
 # Without compiled files every process that a test or a service starts would compile our sources.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install install-vllm serve test test-slow test-browser test-vllm screenshots check audit clean
+.PHONY: install install-vllm serve test test-slow test-browser test-agents test-vllm screenshots check audit clean
 
 install: $(VENV)/.smollm2
 
@@ -39,6 +39,9 @@ test-slow: $(VENV)/.test install
 test-browser: $(VENV)/.browser install
 	@tests/browser/install-chromium
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
+
+test-agents: $(VENV)/.test install
+	$(BIN)/python -m pytest -m agents tests/agents $(ARGS)
 
 test-vllm: $(VENV)/.test install-vllm
 	$(BIN)/python -m pytest $(SHARED) -m "vllm and not slow" $(VLLM_TESTS) $(ARGS)

@@ -113,7 +113,7 @@ class SamplingParams(Schema):
         ge=0,
         description="no end token, stop token or stop string ends an answer of fewer tokens",
     )
-    stop: tuple[str, ...] = Field(default=(), max_length=16)
+    stop: tuple[str, ...] = Field(default=(), max_length=128)
     stop_token_ids: tuple[TokenId, ...] = Field(
         default=(), max_length=1024, description="tokens that end the answer, as the model's own do"
     )
@@ -260,6 +260,9 @@ class DecodeChunk(Schema):
         default=(),
         description="per prompt token after the first, in the first chunk where the request asks "
         "for them",
+    )
+    cached_prompt_tokens: int = Field(
+        default=0, ge=0, description="prompt tokens found in a prefix cache, where known so early"
     )
     finish_reason: FinishReason | None = None
     error: str | None = None

@@ -52,6 +52,11 @@ class HttpConfig(Settings):
         description="refuse bodies with unknown fields; otherwise these are ignored and named in "
         "the header x-specadapt-ignored",
     )
+    cap_max_tokens: bool = Field(
+        default=True,
+        description="lower a max_tokens above what the context has left, and name it in "
+        "x-specadapt-ignored; otherwise 400, except in /v1/messages",
+    )
     max_answer_seconds: float | None = Field(
         default=None, gt=0.0, description="longest deadline, and that of requests without one"
     )

@@ -99,9 +99,11 @@ def encode_chat(
     between control tokens, in order, and may raise. Raises ChatFormatError for an unknown role, for
     messages that the template refuses, and where the tokenizer has no template.
     """
-    chat = _Rendered(tokenizer, messages, variables)
-    text = chat.text(len(messages), add_generation_prompt, continue_final_message)
-    return chat.encode(text, encode)
+    chat, count = _Rendered(tokenizer, messages, variables), len(messages)
+    if continue_final_message and count > 1 and not messages[-1]["content"].strip():
+        # A template that trims contents would leave a part of the header out with the spaces.
+        count, add_generation_prompt, continue_final_message = count - 1, True, False
+    return chat.encode(chat.text(count, add_generation_prompt, continue_final_message), encode)
 
 
 def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[list[int], list[int]]]:

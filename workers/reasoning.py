@@ -77,6 +77,15 @@ class Splitter:
         self._place = "inside" if reasoning.opened else "before"
         self._held = ""
         self._said = False
+        self.found = reasoning.opened
+        """Whether the block has begun."""
+        self.behind = 0
+        """Characters behind the block, of the text with which it ended."""
+
+    @property
+    def thinks(self) -> bool:
+        """Return whether the next text may be of the block."""
+        return self._place in ("before", "inside")
 
     def push(self, text: str) -> tuple[str, str]:
         """Return the reasoning and the content that are certain with this text."""
@@ -100,6 +109,7 @@ class Splitter:
         stripped = self._held.lstrip()
         if stripped.startswith(self._tags.begin):
             self._held, self._place = stripped[len(self._tags.begin) :], "inside"
+            self.found = True
             return True
         if not self._tags.begin.startswith(stripped):
             self._place = "content"
@@ -108,7 +118,7 @@ class Splitter:
     def _inside(self) -> str:
         text, found, rest = self._held.partition(self._tags.end)
         if found:
-            self._held, self._place = rest, "after"
+            self._held, self._place, self.behind = rest, "after", len(rest)
         else:
             text = text[: len(text) - overlap(text, self._tags.end)]
             self._held = self._held[len(text.rstrip()) :]

@@ -22,6 +22,8 @@ class Stream:
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
+        self.cached_prompt_tokens = 0
+        """Set by the stepper before the first token."""
         self.cancelled = False
         """Set by the consumer; the stepper checks it before each step."""
         self._loop = asyncio.get_running_loop()
@@ -78,6 +80,7 @@ class Stream:
                 drafted=tuple(piece.drafted),
                 logprobs=tuple(piece.logprobs),
                 prompt_logprobs=tuple(piece.prompt_logprobs),
+                cached_prompt_tokens=self.cached_prompt_tokens,
                 finish_reason=self._finish,
                 error=self._error,
                 request_fault=self._request_fault,

@@ -1,7 +1,7 @@
 """From the prompts of a request to its responses: its caller's limits, its deadline, its
 headers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -79,6 +79,21 @@ def caller_of(request: Request) -> Caller:
     """Return the request's caller, as the guard found it."""
     caller: Caller | None = getattr(request.state, "caller", None)
     return caller or Caller()
+
+
+def ignore(request: Request, names: Iterable[str]) -> None:
+    """Name what a request has asked for in vain, for a header of its response."""
+    state = request.state
+    state.ignored = getattr(state, "ignored", frozenset()) | set(names)
+
+
+def ignore_capped(
+    request: Request, asked: GenerationRequest, prompts: Sequence[Prompt], field: str
+) -> None:
+    """Name the maximum of tokens where the context has less left. field: its name in the body."""
+    wanted = asked.wanted_tokens
+    if wanted is not None and any(0 < one.sampling.max_tokens < wanted for one in prompts):
+        ignore(request, [field])
 
 
 def shed(priority: Priority, loads: Sequence[LoadReport], max_waiting: int) -> None:

@@ -22,6 +22,7 @@ from schemas.keys import Priority
 
 MAX_CHOICES = 16
 MAX_BIASES = 1024
+MAX_STOPS = 128
 
 _TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 _Bias = Annotated[float, Field(ge=-100.0, le=100.0)]
@@ -103,8 +104,8 @@ class GenerationRequest(StructuredRequest, ABC):
     seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
     max_tokens: int | None = Field(default=None, ge=1)
     min_tokens: int = Field(default=0, ge=0, le=2**31 - 1)
-    stop: _StopText | Annotated[list[_StopText], Field(max_length=16, fail_fast=True)] = Field(
-        default=[]
+    stop: _StopText | Annotated[list[_StopText], Field(max_length=MAX_STOPS, fail_fast=True)] = (
+        Field(default=[])
     )
     stop_token_ids: Annotated[list[_Id], Field(max_length=MAX_BIASES, fail_fast=True)] = Field(
         default=[]
@@ -129,6 +130,11 @@ class GenerationRequest(StructuredRequest, ABC):
     @property
     def wanted_tokens(self) -> int | None:
         return self.max_tokens
+
+    @property
+    def tokens_field(self) -> str:
+        """Return the field of the request's maximum."""
+        return "max_tokens"
 
     @property
     def open_ended(self) -> bool:
@@ -159,19 +165,25 @@ class GenerationRequest(StructuredRequest, ABC):
         return None
 
     def sampling(
-        self, prompt_tokens: int, context_length: int, field: str | None = None
+        self,
+        prompt_tokens: int,
+        context_length: int,
+        field: str | None = None,
+        *,
+        caps: bool = False,
     ) -> SamplingParams:
         """Return how to decode after `prompt_tokens` in a context of `context_length` tokens.
 
         Without max_tokens the response may take the rest of the context, up to the endpoint's
-        default. field: the prompt's name in errors. Raises ApiError: `context_length_exceeded` if
-        the request does not fit, and for fields that contradict each other.
+        default. caps: a larger maximum is lowered to what is left. field: the prompt's name in
+        errors. Raises ApiError: `context_length_exceeded` if the request does not fit, and for
+        fields that contradict each other.
         """
         left = context_length - prompt_tokens
         wanted = self.wanted_tokens
-        if left < 1 or (wanted is not None and wanted > left):
-            raise self.too_long(f"{prompt_tokens} tokens", context_length, field)
-        most = min(self.default_max_tokens or left, left) if wanted is None else wanted
+        if left < 1 or (wanted is not None and wanted > left and not caps):
+            raise self.too_long(f"{prompt_tokens} tokens", context_length, field, left)
+        most = min(left, wanted if wanted is not None else self.default_max_tokens or left)
         if self.min_tokens > most:
             why = f"the answer has at most {most} tokens, got {self.min_tokens}"
             raise invalid("min_tokens", why)
@@ -198,13 +210,17 @@ class GenerationRequest(StructuredRequest, ABC):
             ignore_eos=self.ignore_eos,
         )
 
-    def too_long(self, size: str, context_length: int, field: str | None = None) -> ApiError:
+    def too_long(
+        self, size: str, context_length: int, field: str | None = None, left: int = 0
+    ) -> ApiError:
         """Return the error for a prompt of `size` (in words) that exceeds the context.
 
-        field: which of several prompts it is.
+        field: which of several prompts it is. left: tokens that the context has left.
         """
         wanted = self.wanted_tokens
         asked = "" if wanted is None else f" and {wanted} more are asked for"
+        if asked and left > 0:
+            asked += f"; {self.tokens_field} may be at most {left}"
         return ApiError(
             400,
             f"this model's context is {context_length} tokens; the prompt has {size}{asked}",

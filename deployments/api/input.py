@@ -1,6 +1,6 @@
 """Reading and validation of request bodies, with errors that name the parameter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -11,6 +11,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationError,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -21,6 +22,8 @@ from deployments.errors import ApiError
 
 # The type of an error about a field that is understood and asks for what is not offered.
 UNSUPPORTED = "unsupported"
+OTHER = ":other"
+"""The tag of a Foreign in a union."""
 MAX_FIELDS = 256
 """Of one object. Every unknown field is an error of its own, and two megabytes hold many."""
 MAX_CONTAINERS = 32_768
@@ -30,7 +33,7 @@ MAX_VALUES = 262_144
 
 
 class Input(BaseModel):
-    """Be strict about types; a field that is null counts as left out.
+    """Be strict about types; a field that is null counts as left out, and 1.0 as 1.
 
     Unknown fields are errors, unless the validation's context is a set: then they are dropped, and
     their names added to the set.
@@ -39,6 +42,8 @@ class Input(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     drops_unknown: ClassVar[bool] = True
     """False where an unknown field is an error whatever the context."""
+    without_effect: ClassVar[Collection[str]] = ()
+    """Names of fields that are accepted and not read."""
 
     @model_validator(mode="before")
     @classmethod
@@ -51,7 +56,11 @@ class Input(BaseModel):
                 "an object here has at most {most} fields, got {got}",
                 {"most": MAX_FIELDS, "got": len(value)},
             )
-        given = {k: v for k, v in value.items() if v is not None}
+        given = {
+            name: _whole(said)
+            for name, said in value.items()
+            if said is not None and name not in cls.without_effect
+        }
         ignored = info.context
         if cls.drops_unknown and isinstance(ignored, set):
             known = {field.alias or name for name, field in cls.model_fields.items()}
@@ -65,11 +74,59 @@ class Input(BaseModel):
     ) -> JsonSchemaValue:
         schema = handler.resolve_ref_schema(handler(core_schema))
         if cls.drops_unknown:
-            del schema["additionalProperties"]
+            schema.pop("additionalProperties", None)
         for name, field in schema["properties"].items():
             if name not in schema.get("required", ()):
                 schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
         return schema
+
+
+class Foreign(Input):
+    """An object of a type that is not offered here.
+
+    It is left out and its type is named as an unknown field is; without a set in the validation's
+    context it is an error that lists `kinds`.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+    kinds: ClassVar[Sequence[str]]
+    """The types that are offered in its place."""
+
+    type: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_unset(cls, value: Any) -> Any:
+        return value  # its fields are nobody's
+
+    @field_validator("type")
+    @classmethod
+    def _named(cls, value: str, info: ValidationInfo) -> str:
+        if not isinstance(info.context, set):
+            raise PydanticCustomError(
+                UNSUPPORTED,
+                "{got} is not offered; use one of {kinds}",
+                {"got": repr(value[:64]), "kinds": ", ".join(cls.kinds)},
+            )
+        info.context.add(value)
+        return value
+
+
+def by_type(other: type[Foreign], absent: str = "") -> Callable[[Any], str]:
+    """Return a discriminator of objects whose types are `other`'s kinds, for unions whose tags are
+    `:` and the type, and OTHER for a Foreign. `absent`: the type of an object without one.
+
+    A tag is no field's name: errors leave tags out of the path and keep fields.
+    """
+
+    def tag(value: Any) -> str:
+        if isinstance(value, dict):
+            kind = value.get("type", absent)
+        else:
+            kind = getattr(value, "type", absent)
+        return f":{kind}" if isinstance(kind, str) and kind in other.kinds else OTHER
+
+    return tag
 
 
 Request = TypeVar("Request", bound=Input)
@@ -135,6 +192,15 @@ def validated(
         return kind.model_validate(value, context=ignored)
     except ValidationError as error:
         raise _named(error, value) from error
+
+
+def _whole(value: Any) -> Any:
+    """Return a number that is written as 1.0, or a list of such, as integers."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**63 else value
+    if isinstance(value, list) and float in map(type, value):
+        return list(map(_whole, value))
+    return value
 
 
 async def read_body(request: HttpRequest, limit: int) -> bytes:

@@ -1,11 +1,12 @@
 """Log probabilities in OpenAI's two shapes."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from schemas import DecodeChunk, TokenLogprobs
-from workers.text import TokenText
+from workers.text import BROKEN, TokenText
 
 Entry = tuple[int, TokenLogprobs]
 
@@ -43,6 +44,7 @@ class CompletionLogprobs:
 
     def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
         self._tokens, self._hides_special = tokens, hides_special
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
         self._offset = 0
 
     def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
@@ -61,28 +63,32 @@ class CompletionLogprobs:
 
     def _object(self, entries: Sequence[Entry], before: Sequence[int] = ()) -> dict[str, Any]:
         """Return the object of tokens, with the texts of those `before` them."""
-        texts = [self._text(token) for token in [*before, *(token for token, _ in entries)]]
-        offsets = []
-        for text in texts:
+        tokens, offsets = [*before, *(token for token, _ in entries)], []
+        for token in tokens:
             offsets.append(self._offset)
-            self._offset += len(text)
+            self._offset += len(self._decoder.decode(self._tokens.raw(token)))
         return {
-            "tokens": texts,
+            "tokens": [self._text(token) for token in tokens],
             "token_logprobs": [said.chosen for _, said in entries],
             "top_logprobs": [self._top(token, said) for token, said in entries],
             "text_offset": offsets,
         }
 
     def _top(self, token: int, said: TokenLogprobs) -> dict[str, float]:
-        """Return log probabilities by text, the token included; of equal texts the most probable
-        counts."""
+        """Return log probabilities by text, the token included; of equal texts the less probable
+        ones go by their tokens' ids."""
         top: dict[str, float] = {}
-        for other, logprob in [*said.top, (token, said.chosen)]:
-            top.setdefault(self._text(other), logprob)
+        for other, logprob in {token: said.chosen, **dict(said.top)}.items():
+            text = self._text(other)
+            top[f"token_id:{other}" if text in top else text] = logprob
         return top
 
     def _text(self, token: int) -> str:
-        return str(_written(self._tokens, token)["token"])
+        """Return a token's text, or its bytes where they are only a part of a character."""
+        text = str(_written(self._tokens, token)["token"])
+        if BROKEN not in text:
+            return text
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in self._tokens.raw(token))
 
 
 def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ def document(routes: Iterable[BaseRoute]) -> Schema:
             content = {"application/json": {"schema": schema}}
             operation["requestBody"] = {"required": True, "content": content}
         for method in route.methods - {"HEAD"}:
-            paths.setdefault(route.path, {})[method.lower()] = operation
+            paths.setdefault(route.path_format, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "SpecAdapt", "version": version("specadapt")},

@@ -93,6 +93,7 @@ class PromptReader:
         self._methods = tuple(methods)
         self.sampling_defaults = bundle.sampling.model_dump(exclude_none=True)
         self._context_length = context_length(bundle, engine)
+        self._caps = http.cap_max_tokens
         self.tokenizers = Tokenizers(bundle, http)
         tokenizer = self.tokenizers.own
         self.token_text = TokenText(tokenizer)
@@ -107,11 +108,14 @@ class PromptReader:
         request: ChatRequest,
         caller: Caller = _NOBODY,
         known: dict[str, list[int]] | None = None,
+        *,
+        caps: bool | None = None,
     ) -> Prompt:
         """Return the prompt of a conversation.
 
-        known: tokens of pieces that this and shorter forms of the conversation share. Raises
-        ApiError for an unknown model or if the prompt does not fit.
+        known: tokens of pieces that this and shorter forms of the conversation share. caps: whether
+        max_tokens is lowered to what the context has left; None: as configured. Raises ApiError for
+        an unknown model or if the prompt does not fit.
         """
         chosen = self._chosen_by(request)
         await self._check_fields(request, caller)
@@ -120,7 +124,8 @@ class PromptReader:
             self._context_length, partial(self._too_long, request), {} if known is None else known
         )
         messages, same, ids = await self._chat_ids(request, caller, limit.encode)
-        sampling = request.sampling(len(ids), self._context_length)
+        caps = self._caps if caps is None else caps
+        sampling = request.sampling(len(ids), self._context_length, caps=caps)
         sampling = await self.tools.sampling(offer, sampling, partial(self._grammars.check, caller))
         continued = messages[-1]["content"] if request.continue_final_message else ""
         reasoning = self._thinking.reasoning(ids, continued, shown=request.include_reasoning)
@@ -245,7 +250,7 @@ class PromptReader:
             ids = given
         if not ids:
             raise ApiError(400, f"{field} is empty", param=field, code="invalid_value")
-        sampling = request.sampling(len(ids), most, field)
+        sampling = request.sampling(len(ids), most, field, caps=self._caps)
         text = given if isinstance(given, str) else await self._text(caller, ids)
         return Prompt(
             token_ids=tuple(ids),
@@ -288,15 +293,18 @@ class PromptReader:
         size = sum(len(joined(message.content).encode()) for message in request.messages)
         self._check_size(size, request, None)
         size += sum(_MESSAGE_BYTES + called_bytes(message) for message in request.messages)
-        template, tools = request.template(), self.tools.shown(request.offer)
-        if tools:
-            template["variables"]["tools"] = tools
-        if template["variables"]:  # of any size: to measure them takes as long as to read them
+        template, offer = request.template(), request.offer
+        if (
+            template["variables"] or offer.tools
+        ):  # of any size: measuring them is as slow as reading
             size += SHORT_BYTES
 
         def read(tokenizer: Any) -> tuple[list[Plain], tuple[dict[str, str], ...], list[int]]:
             messages = plain_messages(request.messages)
-            ids = encode_chat(tokenizer, messages, **template, encode=encode)
+            shown, tools = self.tools.shown(offer, messages)
+            if tools:
+                template["variables"]["tools"] = tools
+            ids = encode_chat(tokenizer, shown, **template, encode=encode)
             return messages, identity(messages), ids
 
         try:

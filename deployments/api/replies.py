@@ -70,7 +70,8 @@ class Reply:
         self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
         writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
         self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]
-        self._spoken = [Spoken(None, prompt.reasoning) for prompt in self._prompts]
+        self._spoken = [Spoken(tokens, None, prompt.reasoning) for prompt in self._prompts]
+        self._older = False
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
         self._head = {
             "id": f"{prefix}-{self._firsts[0].request_id}",
@@ -78,9 +79,16 @@ class Reply:
             "model": model,
         }
 
-    def read_calls(self, parser: Callable[[], ToolCallParser | None]) -> None:
-        """Read tool calls out of the responses. parser: makes a parser for each."""
-        self._spoken = [Spoken(parser(), prompt.reasoning) for prompt in self._prompts]
+    def read_calls(
+        self, parser: Callable[[], ToolCallParser | None], *, named: bool, older: bool
+    ) -> None:
+        """Read tool calls out of the responses. parser: makes a parser for each. named: the request
+        names the function, so that the call is no decision. older: a call is `function_call`."""
+        self._older = older
+        called = "function_call" if older else "stop" if named else "tool_calls"
+        self._spoken = [
+            Spoken(self._tokens, parser(), prompt.reasoning, called) for prompt in self._prompts
+        ]
 
     def headers(self) -> dict[str, str]:
         """Return who answers (the first prompt's first choice) and why."""
@@ -104,7 +112,11 @@ class Reply:
             "choices": [
                 {
                     "index": index,
-                    **({"message": message(choice.said)} if chat else {"text": choice.said.text}),
+                    **(
+                        {"message": message(choice.said, self._older)}
+                        if chat
+                        else {"text": choice.said.text}
+                    ),
                     "logprobs": choice.logprobs,
                     "finish_reason": choice.finish,
                     **({} if chat else self._prompt_ids(index)),
@@ -205,7 +217,8 @@ class Reply:
         """Return OpenAI's usage with the speculative statistics; None before the last chunk."""
         if any(answer.stats is None for answer in self._answers):
             return None
-        return usage(self._answers, self._firsts)
+        reasoning = sum(spoken.reasoning_tokens for spoken in self._spoken)
+        return usage(self._answers, self._firsts, reasoning)
 
     def _prompt_ids(self, index: int) -> dict[str, Any]:
         """Return the ids of a choice's prompt as a field, if they are asked for."""
@@ -216,7 +229,7 @@ class Reply:
 
     def _piece(self, piece: Text | Thought | CallStart | Arguments) -> dict[str, Any]:
         if self._kind == "chat":
-            return {"delta": delta(piece)}
+            return {"delta": delta(piece, self._older)}
         assert isinstance(piece, Text)
         return {"text": piece.text}
 
@@ -323,29 +336,41 @@ def data(body: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-def message(said: Said) -> dict[str, Any]:
-    """Return a whole response as a choice's message."""
+def message(said: Said, older: bool) -> dict[str, Any]:
+    """Return a whole response as a choice's message. older: a call is `function_call`."""
     body: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
     if said.reasoning:
         body["reasoning_content"] = said.reasoning
     if said.calls:
         body["content"] = said.text or None
-        body["tool_calls"] = [_call(call) for call in said.calls]
+        calls = [_call(call) for call in said.calls]
+        body |= {"function_call": calls[0]["function"]} if older else {"tool_calls": calls}
     return body
 
 
-def delta(piece: Text | Thought | CallStart | Arguments) -> dict[str, Any]:
-    """Return a piece as a streamed choice's delta."""
+def delta(piece: Text | Thought | CallStart | Arguments, older: bool) -> dict[str, Any]:
+    """Return a piece as a streamed choice's delta. older: as in `message`."""
     match piece:
         case Text(text):
             return {"content": text}
         case Thought(text):
             return {"reasoning_content": text}
-        case CallStart(index, id=id_, name=name):
-            return {"tool_calls": [{"index": index, **_call(Call(id_, name))}]}
-        case Arguments(index, text):
-            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+        case CallStart(index, id_, name, custom):
+            begun = _call(Call(id_, name, custom))
+            return {"function_call": begun["function"]} if older else _of_call(index, begun)
+        case Arguments(index, text, custom):
+            if older:
+                return {"function_call": {"arguments": text}}
+            more = {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
+            return _of_call(index, more)
+
+
+def _of_call(index: int, call: Mapping[str, Any]) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, **call}]}
 
 
 def _call(call: Call) -> Plain:
+    if call.custom:
+        custom = {"name": call.name, "input": call.arguments}
+        return {"id": call.id, "type": "custom", "custom": custom}
     return function_call(call.id, call.name, call.arguments)

@@ -9,7 +9,17 @@ from deployments.api import known_fields
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input
 from deployments.api.messages import ChatMessage, Message, Messages, Prediction
-from deployments.api.tools.fields import Offer, ToolChoice, Tools, offered
+from deployments.api.tools.fields import (
+    MAX_TOOLS,
+    FunctionDefinition,
+    Named,
+    Offer,
+    ToolChoice,
+    Tools,
+    functions,
+    offered,
+    offered_functions,
+)
 from deployments.errors import ApiError, invalid
 from workers.chat_template import RESERVED
 
@@ -47,7 +57,8 @@ class Templated(Input):
     @property
     def offer(self) -> Offer:
         """Return the functions that the template shows and the response may call."""
-        return Offer(self.tools, self.tools)
+        tools = functions(self.tools)
+        return Offer(tools, tools)
 
     def template(self) -> dict[str, Any]:
         """Return the arguments with which `encode_chat` writes the messages.
@@ -90,11 +101,20 @@ class ChatRequest(Templated, GenerationRequest):
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True
+    functions: Annotated[list[FunctionDefinition], Field(max_length=MAX_TOOLS, fail_fast=True)] = (
+        Field(default=[])
+    )
+    function_call: Literal["none", "auto"] | Named | None = None
 
     @property
     def offer(self) -> Offer:
         """Return the functions that the response may call. Raises ApiError for a wrong choice."""
-        offer = offered(self.tools, self.tool_choice, self.parallel_tool_calls)
+        if self.tools and self.functions:
+            raise invalid("functions", "the older form of tools; send one of them")
+        if self.functions:
+            offer = offered_functions(self.functions, self.function_call)
+        else:
+            offer = offered(self.tools, self.tool_choice, self.parallel_tool_calls)
         if offer.required and self.ignore_eos:
             why = "not possible where the answer has to be a tool call; leave it out"
             raise invalid("ignore_eos", why)
@@ -114,6 +134,10 @@ class ChatRequest(Templated, GenerationRequest):
     @property
     def wanted_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def tokens_field(self) -> str:
+        return "max_completion_tokens" if self.max_completion_tokens else "max_tokens"
 
 
 class CompletionRequest(GenerationRequest):

@@ -12,11 +12,12 @@ from urllib.parse import quote
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette._utils import get_route_path
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from deployments.api.answering import Answering, caller_of
+from deployments.api.answering import Answering, caller_of, ignore, ignore_capped
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.event_stream import Begun, streamed
 from deployments.api.generation import GenerationRequest
@@ -57,6 +58,15 @@ IGNORED = "x-specadapt-ignored"
 MOST_NAMES = 32
 LONGEST_NAME = 64
 """Characters of a name. Names come from the client and go into a header and the log."""
+
+
+class ModelName(StringConvertor):
+    """A model's name in a path, which may have slashes."""
+
+    regex = ".+"
+
+
+register_url_convertor("model", ModelName())
 
 Asked = TypeVar("Asked", bound=Input)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -114,7 +124,7 @@ class HttpApi:
             add(path, takes, methods=["POST"], openapi_extra=describe(summary, asked, headers))
         for path, reads, summary in (
             ("/v1/models", self.models, "The models a request may name"),
-            ("/v1/models/{name}", self.model, "One model"),
+            ("/v1/models/{name:model}", self.model, "One model"),
             ("/v1/routing", self.routing, "The active routing table"),
             ("/health", self.health, "Whether a prompt can be answered"),
             ("/admin/config", self.admin_config, "The active configuration"),
@@ -248,12 +258,16 @@ class HttpApi:
     async def _reply(
         self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
+        ignore_capped(request, asked, prompts, asked.tokens_field)
+
         async def replied() -> tuple[Reply, list[Answer]]:
             answers = await self._answering.answers(asked, prompts, request)
             tokens, ids = self._reader.token_text, asked.return_token_ids
             reply = Reply(kind, asked.model, prompts, answers, tokens, ids=ids)
             if isinstance(asked, ChatRequest):
-                reply.read_calls(partial(self._reader.tools.parser, asked.offer))
+                offer = asked.offer
+                parser, older = partial(self._reader.tools.parser, offer), bool(asked.functions)
+                reply.read_calls(parser, named=offer.named, older=older)
             return reply, [answer for choices in answers for answer in choices]
 
         async def begun() -> Begun:
@@ -283,8 +297,8 @@ class HttpApi:
         tokenizers, large = self._reader.tokenizers, len(body) > LARGE_BYTES
         asked = await tokenizers.in_turn(caller_of(request), len(body), read) if large else read()
         if ignored:
-            request.state.ignored = listed(ignored)
-            logger.info("fields ignored on %s: %s", request.scope["path"], request.state.ignored)
+            ignore(request, ignored)
+            logger.info("fields ignored on %s: %s", request.scope["path"], listed(ignored))
         return asked
 
     async def _body(self, request: Request) -> bytes:
@@ -313,7 +327,7 @@ class HttpApi:
             return RedirectResponse(f"{request.scope['root_path'].rpartition('/')[2]}/")
         message = f"{request.method} {path}: {error.detail}"
         if error.status_code == 404:
-            offered = {route.path for route in described_routes(request.app.routes)}
+            offered = {route.path_format for route in described_routes(request.app.routes)}
             public = sorted(path for path in offered if not path.startswith("/admin/"))
             message += f"; available paths: {', '.join(public)}"
         response = await self._api_error(request, ApiError(error.status_code, message))
@@ -345,7 +359,7 @@ class IgnoredFields:
             if message["type"] == "http.response.start":
                 ignored = scope.get("state", {}).get("ignored")
                 if ignored:
-                    MutableHeaders(scope=message)[IGNORED] = ignored
+                    MutableHeaders(scope=message)[IGNORED] = listed(ignored)
             await send(message)
 
         await self._app(scope, receive, named)

@@ -12,7 +12,9 @@ _OF_THE_LONGEST = (
 )
 
 
-def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> dict[str, Any]:
+def usage(
+    answers: Sequence[Answer], firsts: Sequence[Answer], reasoning_tokens: int = 0
+) -> dict[str, Any]:
     """Return token counts and what speculation did, summed over the choices; a prompt counts once.
 
     Seconds are the engine's, of the choice that took longest, since choices are decoded side by
@@ -50,6 +52,7 @@ def usage(answers: Sequence[Answer], firsts: Sequence[Answer]) -> dict[str, Any]
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
         "completion_tokens": completion_tokens,
         "completion_tokens_details": {
+            "reasoning_tokens": reasoning_tokens,
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": drafted - accepted,
         },

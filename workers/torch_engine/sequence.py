@@ -178,7 +178,7 @@ class DecodeSequence:
     def admit(self, lease: Lease) -> None:
         """Take a lease, whose row may hold the prompt's beginning, and end the waiting time."""
         self._lease = lease
-        self._cached = lease.length
+        self.stream.cached_prompt_tokens = self._cached = lease.length
         self._admitted = time.perf_counter()
 
     def leave(self) -> Lease:

@@ -140,6 +140,7 @@ class Answer:
             drafted=tuple(position < accepted for position in range(kept)),
             logprobs=_logprobs(completion.token_ids, completion.logprobs)[:kept],
             prompt_logprobs=_prompt_logprobs(output),
+            cached_prompt_tokens=self._cached,
             finish_reason=self.finished,
             stats=None if self.finished is None else self.stats(self.finished),
         )

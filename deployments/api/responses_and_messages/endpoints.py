@@ -9,7 +9,7 @@ from uuid import uuid4
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from deployments.api.answering import Answering, caller_of, headers_of
+from deployments.api.answering import Answering, caller_of, headers_of, ignore_capped
 from deployments.api.event_stream import Begun, streamed
 from deployments.api.openapi import ANSWERED, describe
 from deployments.api.prompt_reader import PromptReader
@@ -19,7 +19,7 @@ from deployments.api.responses_and_messages.messages import CountRequest, Messag
 from deployments.api.responses_and_messages.responses import ResponsesRequest
 from deployments.api.responses_and_messages.surface import Event, SurfaceBody, Writer
 from deployments.api.tools.parser import Spoken
-from deployments.api.tools.pieces import Said
+from deployments.api.tools.pieces import Piece, settled
 from deployments.api.usage import usage
 from deployments.errors import ApiError
 from deployments.guard.caller import Caller
@@ -63,8 +63,10 @@ class Surfaces:
 
     async def _answer(self, asked: SurfaceBody, request: Request) -> Response:
         prompt = await self._prompt(asked, caller_of(request))
+        ignore_capped(request, asked.chat, [prompt], asked.here("max_tokens"))
         tokens = len(prompt.token_ids)
-        spoken = Spoken(self._reader.tools.parser(asked.chat.offer), prompt.reasoning)
+        parser = self._reader.tools.parser(asked.chat.offer)
+        spoken = Spoken(self._reader.token_text, parser, prompt.reasoning)
 
         async def answered() -> tuple[Writer, Answer]:
             [[answer]] = await self._answering.answers(asked.chat, [prompt], request)
@@ -86,7 +88,7 @@ class Surfaces:
     async def _prompt(self, asked: SurfaceBody, caller: Caller) -> Prompt:
         known: dict[str, list[int]] = {}
         try:
-            return await self._reader.chat(asked.chat, caller, known)
+            return await self._reader.chat(asked.chat, caller, known, caps=asked.caps)
         except ApiError as error:
             if not (asked.shortens and error.code == "context_length_exceeded"):
                 raise asked.named(error) from error
@@ -107,7 +109,7 @@ class Surfaces:
             messages = [*head, *(message for turn in turns[without:] for message in turn)]
             try:
                 shorter = chat.model_copy(update={"messages": messages})
-                found = await self._reader.chat(shorter, caller, known)
+                found = await self._reader.chat(shorter, caller, known, caps=False)
             except ApiError as error:
                 if error.code != "context_length_exceeded":
                     raise
@@ -134,17 +136,17 @@ def _turns(chat: ChatRequest) -> tuple[list[Any], list[list[Any]]]:
 
 async def _whole(writer: Writer, answer: Answer, spoken: Spoken) -> Mapping[str, Any]:
     """Return the body of a response. Raises ApiError if it breaks off."""
-    said, finish = Said(), "stop"
+    pieces: list[Piece] = []
+    finish = "stop"
     async with aclosing(answer.chunks) as chunks:
         async for chunk in chunks:
-            for piece in spoken.of(writer.inspected(chunk)):
-                said.add(piece)
+            pieces += spoken.of(writer.inspected(chunk))
             if chunk.finish_reason is not None:
                 finish = spoken.finish(chunk.finish_reason)
     writer.begin()
-    for piece in said.pieces():
+    for piece in settled(pieces):
         writer.add(piece)
-    writer.end(finish, usage([answer], [answer]))
+    writer.end(finish, usage([answer], [answer], spoken.reasoning_tokens))
     return writer.body()
 
 
@@ -157,24 +159,35 @@ async def _events(
     response that breaks off ends with an event that says so. told: fields that the first event has
     in addition.
     """
-    (name, first), *others = writer.begin()
-    said, ended = [*map(_written, [(name, {**first, **told}), *others])], False
+    begun, ended = False, False
+    said: list[str] = []
     try:
         async with aclosing(answer.chunks) as chunks:
             async for chunk in chunks:
-                for piece in spoken.of(writer.inspected(chunk)):
+                inspected = writer.inspected(chunk)
+                if not begun:
+                    begun, said = True, _begun(writer, told)
+                for piece in spoken.of(inspected):
                     said += map(_written, writer.add(piece))
                 if chunk.finish_reason is not None:
                     ended, finish = True, spoken.finish(chunk.finish_reason)
-                    said += map(_written, writer.end(finish, usage([answer], [answer])))
+                    counted = usage([answer], [answer], spoken.reasoning_tokens)
+                    said += map(_written, writer.end(finish, counted))
                 if said:
                     yield "".join(said)
                     said = []
     except ApiError as error:
+        if not begun:
+            said = _begun(writer, told)
         if not ended:
             yield "".join([*said, *map(_written, writer.failed(error))])
     finally:
         await answer.close()
+
+
+def _begun(writer: Writer, told: Mapping[str, Any]) -> list[str]:
+    (name, first), *others = writer.begin()
+    return [*map(_written, [(name, {**first, **told}), *others])]
 
 
 def _written(event: Event) -> str:

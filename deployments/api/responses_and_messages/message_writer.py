@@ -20,6 +20,9 @@ class MessageWriter(Writer):
         text."""
         self._stops = sorted(stops, key=len, reverse=True)
         self._stop: str | None = None
+        self._tokens = tokens
+        self._cached: int | None = None
+        """Of the prompt's tokens, as the first chunk says it."""
         self._content: list[dict[str, Any]] = []
         self._arguments = ""
         self._open = False
@@ -31,19 +34,24 @@ class MessageWriter(Writer):
             "content": self._content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": _usage(tokens, 0, 0),
+            "usage": None,
         }
 
     def inspected(self, chunk: DecodeChunk) -> DecodeChunk:
         # The engine ends at a stop sequence and gives it in one piece. One that more text follows
         # came before `min_tokens`, and is text.
+        if self._cached is None:
+            stats = chunk.stats
+            told = chunk.cached_prompt_tokens if stats is None else stats.cached_prompt_tokens
+            self._cached = told
         text, self._stop = (self._stop or "") + chunk.text, None
         if chunk.finish_reason in (None, "stop"):
             self._stop = next(filter(text.endswith, self._stops), None)
         return chunk.model_copy(update={"text": text.removesuffix(self._stop or "")})
 
     def begin(self) -> list[Event]:
-        message = {**self._message, "content": []}
+        usage = _usage(self._tokens, self._cached or 0, 0)
+        message = {**self._message, "content": [], "usage": usage}
         return [_event("message_start", message=message)]
 
     def add(self, piece: Piece) -> list[Event]:
@@ -72,8 +80,7 @@ class MessageWriter(Writer):
             reason = "stop_sequence"
             self._message["stop_sequence"] = self._stop
         self._message["stop_reason"] = reason
-        cached = usage["prompt_tokens_details"]["cached_tokens"]
-        counts = _usage(usage["prompt_tokens"], cached, usage["completion_tokens"])
+        counts = _usage(self._tokens, self._cached or 0, usage["completion_tokens"])
         counts["speculative"] = usage["speculative"]
         self._message["usage"] = counts
         delta = {name: self._message[name] for name in ("stop_reason", "stop_sequence")}

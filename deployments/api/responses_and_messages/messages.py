@@ -1,77 +1,77 @@
 """POST /v1/messages and /v1/messages/count_tokens: Anthropic's Messages, as a chat."""
 
-import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from deployments.api.input import Input
-from deployments.api.messages import MAX_PIECES, few_pieces, function_call, joined
+from deployments.api.generation import MAX_STOPS
+from deployments.api.input import OTHER, Foreign, Input, by_type
+from deployments.api.messages import (
+    MAX_PIECES,
+    CallArguments,
+    Content,
+    OtherPart,
+    TextPart,
+    few_pieces,
+    function_call,
+    joined,
+)
 from deployments.api.responses_and_messages.message_writer import MessageWriter
 from deployments.api.responses_and_messages.surface import SurfaceBody
 from deployments.api.tools.fields import MAX_TOOLS, ToolName
+from deployments.errors import invalid
 
-
-class TextBlock(Input):
-    """Text."""
-
-    type: Literal["text"]
-    text: str
-    cache_control: Any = None
-    citations: Any = None
-
-
-Texts = str | Annotated[list[TextBlock], Field(max_length=MAX_PIECES, fail_fast=True)]
+BILLING = "x-anthropic-billing-header:"
+"""What a first system block of Claude Code begins with. It changes with each request, and what
+follows would be found in no cache."""
 
 
 class ToolUseBlock(Input):
     """A call of an earlier answer."""
 
+    without_effect = ("cache_control", "caller")
+
     type: Literal["tool_use"]
     id: str
     name: str
-    input: dict[str, Any]
-    cache_control: Any = None
-    caller: Any = None
+    input: CallArguments = Field(default={})
 
 
 class ToolResultBlock(Input):
     """What a tool returned."""
 
+    without_effect = ("cache_control",)
+
     type: Literal["tool_result"]
     tool_use_id: str
-    content: Texts = ""
+    content: Content = ""
     is_error: bool = False
-    cache_control: Any = None
 
 
 class ThinkingBlock(Input):
-    """Thoughts of an earlier answer, which are left out of the prompt."""
+    """Thoughts of an earlier answer, for templates that write them."""
+
+    without_effect = ("data", "signature")
 
     type: Literal["thinking", "redacted_thinking"]
-    thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
+    thinking: str = ""
 
 
-def _kind(block: Any) -> str:
-    """Return the tag of a block by its type, so that errors are about that kind of block.
+class OtherBlock(OtherPart):
+    """A block that is no text, and of no tool of the client."""
 
-    Tags are no fields' names: errors leave tags out of the path and keep fields.
-    """
-    kind = block.get("type") if isinstance(block, dict) else None
-    kinds = {"tool_use": "use", "tool_result": "result"}
-    kinds |= {"thinking": "thoughts", "redacted_thinking": "thoughts"}
-    return kinds.get(kind, "words") if isinstance(kind, str) else "words"
+    kinds = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
 
 
 Block = Annotated[
-    Annotated[TextBlock, Tag("words")]
-    | Annotated[ToolUseBlock, Tag("use")]
-    | Annotated[ToolResultBlock, Tag("result")]
-    | Annotated[ThinkingBlock, Tag("thoughts")],
-    Discriminator(_kind),
+    Annotated[TextPart, Tag(":text")]
+    | Annotated[ToolUseBlock, Tag(":tool_use")]
+    | Annotated[ToolResultBlock, Tag(":tool_result")]
+    | Annotated[ThinkingBlock, Tag(":thinking")]
+    | Annotated[ThinkingBlock, Tag(":redacted_thinking")]
+    | Annotated[OtherBlock, Tag(OTHER)],
+    Discriminator(by_type(OtherBlock)),
 ]
 
 
@@ -79,7 +79,7 @@ class Turn(Input):
     """One turn."""
 
     role: Literal["user", "assistant", "system"]
-    content: str | Annotated[list[Block], Field(max_length=MAX_PIECES, fail_fast=True)]
+    content: str | Annotated[list[Block], Field(max_length=MAX_PIECES, fail_fast=True)] = ""
 
     def for_chat(self) -> list[dict[str, Any]]:
         """Return the turn as messages of a chat; results of tools are messages of their own."""
@@ -89,41 +89,57 @@ class Turn(Input):
         for block in self.content:
             match block:
                 case ToolResultBlock():
+                    text = "Error: " * block.is_error + joined(block.content)
                     result = {"role": "tool", "tool_call_id": block.tool_use_id}
-                    messages.append(result | {"content": [joined(block.content)]})
-                case TextBlock():
-                    self._said(messages)["content"].append(block.text)
+                    messages.append(result | {"content": text})
+                case ThinkingBlock():
+                    said = self._said(messages)
+                    said["reasoning_content"] = said.get("reasoning_content", "") + block.thinking
+                case TextPart() | OtherBlock():
+                    self._said(messages)["content"] += block.text
                 case ToolUseBlock():
-                    call = function_call(block.id, block.name, json.dumps(block.input))
+                    call = function_call(block.id, block.name, block.input)
                     self._said(messages).setdefault("tool_calls", []).append(call)
-        whole = [said | {"content": "".join(said["content"])} for said in messages]
-        return whole or [{"role": self.role, "content": ""}]
+        return messages or [{"role": self.role, "content": ""}]
 
     def _said(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the message that texts and calls go into."""
         if not messages or messages[-1]["role"] != self.role:
-            messages.append({"role": self.role, "content": []})
+            messages.append({"role": self.role, "content": ""})
         return messages[-1]
 
 
 class MessagesTool(Input):
     """A function of the client."""
 
+    without_effect = (
+        *("allowed_callers", "cache_control", "eager_input_streaming", "input_examples"),
+    )
+
     type: Literal["custom"] = "custom"
     name: ToolName
     description: str | None = None
     input_schema: dict[str, Any]
     strict: bool = False
-    cache_control: Any = None
-    allowed_callers: Any = None
-    defer_loading: Literal[False] = False
-    eager_input_streaming: bool | None = None
-    input_examples: Any = None
 
     def for_chat(self) -> dict[str, Any]:
         """Return the chat's tool."""
         function = {"name": self.name, "description": self.description, "strict": self.strict}
         return {"type": "function", "function": function | {"parameters": self.input_schema}}
+
+
+class OtherMessagesTool(Foreign):
+    """A tool that Anthropic defines, such as a web search."""
+
+    kinds = ("custom",)
+
+
+MessagesTools = list[
+    Annotated[
+        Annotated[MessagesTool, Tag(":custom")] | Annotated[OtherMessagesTool, Tag(OTHER)],
+        Discriminator(by_type(OtherMessagesTool, absent="custom")),
+    ]
+]
 
 
 class MessagesToolChoice(Input):
@@ -132,6 +148,12 @@ class MessagesToolChoice(Input):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
     disable_parallel_tool_use: bool = False
+
+    @model_validator(mode="after")
+    def _names_its_tool(self) -> Self:
+        if self.type == "tool" and self.name is None:
+            raise invalid("tool_choice.name", "required with type 'tool'")
+        return self
 
     def for_chat(self) -> Any:
         """Return the chat's tool_choice."""
@@ -171,12 +193,13 @@ class CountRequest(SurfaceBody):
     """What both endpoints share. A last message of the assistant begins the response."""
 
     names: ClassVar[Mapping[str, str]] = {
-        "messages": "messages",
         "stop": "stop_sequences",
+        "function.parameters": "input_schema",
         "reasoning_effort": "output_config.effort",
+        "response_format.json_schema": "output_config.format",
         "response_format": "output_config.format",
     }
-    without_effect: ClassVar[tuple[str, ...]] = (
+    without_effect = (
         *("cache_control", "context_management", "diagnostics", "inference_geo", "metadata"),
         *("service_tier", "speed", "user_profile_id", "workspace_id"),
     )
@@ -188,8 +211,8 @@ class CountRequest(SurfaceBody):
     messages: Annotated[list[Turn], BeforeValidator(few_pieces)] = Field(
         min_length=1, fail_fast=True
     )
-    system: Texts = ""
-    tools: list[MessagesTool] = Field(default=[], max_length=MAX_TOOLS, fail_fast=True)
+    system: Content = ""
+    tools: MessagesTools = Field(default=[], max_length=MAX_TOOLS, fail_fast=True)
     tool_choice: MessagesToolChoice | None = None
     output_config: OutputConfig = OutputConfig()
     thinking: Thinking = Thinking(type="adaptive")
@@ -198,17 +221,23 @@ class CountRequest(SurfaceBody):
         thinks = self.thinking.type != "disabled"
         messages = [said for message in self.messages for said in message.for_chat()]
         choice, last = self.tool_choice, messages[-1]
-        if self.system:
-            messages.insert(0, {"role": "system", "content": joined(self.system)})
+        if system := self._system():
+            messages.insert(0, {"role": "system", "content": system})
         return {
             "messages": messages,
             "continue_final_message": last["role"] == "assistant" and "tool_calls" not in last,
-            "tools": [tool.for_chat() for tool in self.tools],
+            "tools": [tool.for_chat() for tool in self.tools if isinstance(tool, MessagesTool)],
             "tool_choice": None if choice is None else choice.for_chat(),
             "parallel_tool_calls": choice is None or not choice.disable_parallel_tool_use,
             "response_format": self.output_config.form(),
             "reasoning_effort": self.output_config.effort if thinks else "none",
         }
+
+    def _system(self) -> str:
+        if not isinstance(self.system, str) and self.system:
+            first, *rest = self.system
+            return joined(rest if first.text.startswith(BILLING) else self.system)
+        return joined(self.system)
 
     def writer(self, answer_id: str, prompt_tokens: int, /) -> MessageWriter:
         stops = [self.chat.stop] if isinstance(self.chat.stop, str) else self.chat.stop
@@ -221,8 +250,12 @@ class MessagesRequest(CountRequest):
     ping: ClassVar[str] = 'event: ping\ndata: {"type":"ping"}\n\n'
 
     max_tokens: int = Field(ge=1)
-    stop_sequences: list[str] = Field(default=[], max_length=16)
+    stop_sequences: list[str] = Field(default=[], max_length=MAX_STOPS)
     store: bool | None = None
+
+    @property
+    def caps(self) -> bool:
+        return True  # clients must send a maximum, and send their model's largest
 
     def chat_body(self) -> dict[str, Any]:
         # The engine names no stop sequence that it has found, so the text keeps it.

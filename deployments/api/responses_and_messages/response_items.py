@@ -1,94 +1,128 @@
 """The items that a Responses request hands over, as a chat's messages."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic_core import PydanticCustomError
 
-from deployments.api.input import Input
-from deployments.api.messages import MAX_PIECES, function_call, joined
-
-
-class ItemPart(Input):
-    """A part of a message; only text is understood."""
-
-    type: Literal["input_text", "output_text"]
-    text: str
-    annotations: list[Any] = Field(default=[])
-    logprobs: list[Any] = Field(default=[])
-    prompt_cache_breakpoint: Any = None
-
-
-Content = (
-    str | Annotated[list[ItemPart], Field(min_length=1, max_length=MAX_PIECES, fail_fast=True)]
+from deployments.api.input import OTHER, UNSUPPORTED, Foreign, Input, by_type
+from deployments.api.messages import (
+    REPLAYED,
+    CallArguments,
+    Content,
+    OtherPart,
+    Part,
+    RefusalPart,
+    TextPart,
+    function_call,
+    joined,
 )
 
 
-class MessageItem(Input):
+class _Item(Input):
+    without_effect: ClassVar[Sequence[str]] = REPLAYED
+
+
+class MessageItem(_Item):
     """A message, of the client or of an earlier answer."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: Content
-    id: str | None = None
-    status: str | None = None
-    phase: str | None = None
+    content: Content = ""
 
 
-class CallItem(Input):
-    """A call of an earlier answer."""
+class CallItem(_Item):
+    """A call of a function in an earlier answer."""
 
     type: Literal["function_call"]
     call_id: str
     name: str
-    arguments: str
-    id: str | None = None
-    status: str | None = None
+    arguments: CallArguments = Field(default={})
     namespace: str | None = None
-    caller: Any = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the call as a chat has it."""
+        return function_call(self.call_id, full_name(self.namespace, self.name), self.arguments)
 
 
-class OutputItem(Input):
-    """What a function returned."""
+class CustomCallItem(_Item):
+    """A call of a custom tool in an earlier answer."""
 
-    type: Literal["function_call_output"]
+    type: Literal["custom_tool_call"]
     call_id: str
-    output: Content
-    id: str | None = None
-    status: str | None = None
-    caller: Any = None
+    name: str
+    input: str = ""
+    namespace: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the call as a chat has it."""
+        name = full_name(self.namespace, self.name)
+        custom = {"name": name, "input": self.input}
+        return {"id": self.call_id, "type": "custom", "custom": custom}
 
 
-class ReasoningItem(Input):
-    """Reasoning of an earlier answer, which is left out of the prompt."""
+class OutputItem(_Item):
+    """What a tool returned."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"]
+    call_id: str
+    name: str | None = None
+    output: Content = ""
+
+
+class ReasoningItem(_Item):
+    """Reasoning of an earlier answer, for templates that write it."""
+
+    without_effect = (*REPLAYED, "encrypted_content")
 
     type: Literal["reasoning"]
-    id: str | None = None
-    summary: list[Any] = Field(default=[])
-    content: list[Any] = Field(default=[])
-    encrypted_content: str | None = None
-    status: str | None = None
+    summary: list[Part] = Field(default=[])
+    content: list[Part] = Field(default=[])
 
 
-def _kind(item: Any) -> str:
-    """Return the kind of an item by its type, so that errors speak of that kind."""
-    kind = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
-    known = ("function_call", "function_call_output", "reasoning")
-    return kind if kind in known else "message"
+class ReferenceItem(Input):
+    """An item that OpenAI would have stored."""
+
+    type: Literal["item_reference"]
+
+    @field_validator("type")
+    @classmethod
+    def _not_stored(cls, _: str) -> str:
+        why = "responses are not stored; send store: false or the items themselves"
+        raise PydanticCustomError(UNSUPPORTED, why)
+
+
+class OtherItem(Foreign):
+    """An item of a tool that another service has run."""
+
+    kinds = (
+        *("message", "function_call", "custom_tool_call", "function_call_output"),
+        *("custom_tool_call_output", "reasoning", "item_reference"),
+    )
 
 
 Item = Annotated[
-    Annotated[MessageItem, Tag("message")]
-    | Annotated[CallItem, Tag("function_call")]
-    | Annotated[OutputItem, Tag("function_call_output")]
-    | Annotated[ReasoningItem, Tag("reasoning")],
-    Discriminator(_kind),
+    Annotated[MessageItem, Tag(":message")]
+    | Annotated[CallItem, Tag(":function_call")]
+    | Annotated[CustomCallItem, Tag(":custom_tool_call")]
+    | Annotated[OutputItem, Tag(":function_call_output")]
+    | Annotated[OutputItem, Tag(":custom_tool_call_output")]
+    | Annotated[ReasoningItem, Tag(":reasoning")]
+    | Annotated[ReferenceItem, Tag(":item_reference")]
+    | Annotated[OtherItem, Tag(OTHER)],
+    Discriminator(by_type(OtherItem, absent="message")),
 ]
 Items = list[Item]
 
 
-def chat_messages(given: str | Sequence[Any], instructions: str | None) -> list[dict[str, Any]]:
-    """Return a chat's messages. Calls join the assistant's message before them."""
+def full_name(namespace: str | None, name: str) -> str:
+    """Return the name by which the model is offered a function of a namespace."""
+    return name if namespace is None else f"{namespace}.{name}"
+
+
+def chat_messages(given: str | Sequence[Item], instructions: str | None) -> list[dict[str, Any]]:
+    """Return a chat's messages. What an answer consists of is one message of the assistant."""
     messages: list[dict[str, Any]] = []
     if instructions is not None:
         messages.append({"role": "system", "content": instructions})
@@ -96,14 +130,30 @@ def chat_messages(given: str | Sequence[Any], instructions: str | None) -> list[
         return [*messages, {"role": "user", "content": given}]
     for item in given:
         match item:
+            case MessageItem(role="assistant"):
+                _answer(messages, "tool_calls", "content")["content"] = joined(item.content)
             case MessageItem():
                 messages.append({"role": item.role, "content": joined(item.content)})
             case OutputItem():
                 result = {"role": "tool", "tool_call_id": item.call_id}
                 messages.append(result | {"content": joined(item.output)})
-            case CallItem():
-                if not messages or messages[-1]["role"] != "assistant":
-                    messages.append({"role": "assistant", "content": None})
-                call = function_call(item.call_id, item.name, item.arguments)
-                messages[-1].setdefault("tool_calls", []).append(call)
+            case CallItem() | CustomCallItem():
+                _answer(messages).setdefault("tool_calls", []).append(item.plain())
+            case ReasoningItem():
+                text = _text(item.content) or _text(item.summary)
+                if text:
+                    said = _answer(messages, "tool_calls", "content")
+                    said["reasoning_content"] = said.get("reasoning_content", "") + text
     return messages
+
+
+def _text(parts: Sequence[TextPart | RefusalPart | OtherPart]) -> str:
+    return "\n\n".join(part.text for part in parts)
+
+
+def _answer(messages: list[dict[str, Any]], *without: str) -> dict[str, Any]:
+    """Return the assistant's message that goes on, a new one where the last has one of these."""
+    last: Mapping[str, Any] = messages[-1] if messages else {}
+    if last.get("role") != "assistant" or any(name in last for name in without):
+        messages.append({"role": "assistant"})
+    return messages[-1]

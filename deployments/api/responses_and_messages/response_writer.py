@@ -1,6 +1,7 @@
 """Answers as Responses: the object, and its events in OpenAI's order."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from deployments.api.responses_and_messages.surface import Event, Writer
@@ -9,14 +10,25 @@ from deployments.errors import ApiError
 
 _PARTS = {"message": "output_text", "reasoning": "reasoning_text"}
 """The kind of an item's one part of text."""
+_CALLS = {
+    "function_call": ("arguments", "response.function_call_arguments"),
+    "custom_tool_call": ("input", "response.custom_tool_call_input"),
+}
+"""The field of what a call passes on, and the events about it."""
 
 
 class ResponseWriter(Writer):
     """Write one response's items: reasoning, messages of text and function calls."""
 
-    def __init__(self, head: Mapping[str, Any], answer_id: str) -> None:
-        """head: the response's fields that the request decides."""
-        self._id = answer_id
+    def __init__(
+        self,
+        head: Mapping[str, Any],
+        answer_id: str,
+        names: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """head: the response's fields that the request decides. names: the fields that say which
+        function of a namespace is called, by the name that the model writes."""
+        self._id, self._names = answer_id, names
         self._output: list[dict[str, Any]] = []
         self._response: dict[str, Any] = {
             "id": f"resp_{answer_id}",
@@ -40,13 +52,16 @@ class ResponseWriter(Writer):
                 return self._said("message", text)
             case Thought(text):
                 return self._said("reasoning", text)
-            case CallStart(id=id_, name=name):
-                item = self._item("function_call", "fc", call_id=id_, name=name, arguments="")
+            case CallStart(id=id_, name=name, custom=custom):
+                kind, prefix = ("custom_tool_call", "ctc") if custom else ("function_call", "fc")
+                said = {"call_id": id_, "name": name, **self._names.get(name, {})}
+                item = self._item(kind, prefix, **said, **{_CALLS[kind][0]: ""})
                 return [*self._closed("completed"), self._added(item)]
             case Arguments(text=text):
                 assert self._open is not None
-                self._open["arguments"] += text
-                return [self._of_item("response.function_call_arguments.delta", delta=text)]
+                field, events = _CALLS[self._open["type"]]
+                self._open[field] += text
+                return [self._of_item(f"{events}.delta", delta=text)]
             case CallBroken():
                 return self._closed("incomplete")
 
@@ -105,8 +120,9 @@ class ResponseWriter(Writer):
             events.append(self._of_text("done", text=part["text"]))
             events.append(self._of_part("response.content_part.done", part=part))
         else:
-            done = {"name": item["name"], "arguments": item["arguments"]}
-            events.append(self._of_item("response.function_call_arguments.done", **done))
+            field, name = _CALLS[item["type"]]
+            done = {"name": item["name"], field: item[field]}
+            events.append(self._of_item(f"{name}.done", **done))
         events.append(
             self._event("response.output_item.done", output_index=self._index, item=dict(item))
         )
@@ -154,7 +170,9 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
         "input_tokens": usage["prompt_tokens"],
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": usage["completion_tokens"],
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {
+            "reasoning_tokens": usage["completion_tokens_details"]["reasoning_tokens"]
+        },
         "total_tokens": usage["total_tokens"],
         "speculative": usage["speculative"],
     }

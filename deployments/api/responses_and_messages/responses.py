@@ -6,12 +6,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from deployments.api.input import Input
+from deployments.api.input import OTHER, Foreign, Input, by_type
 from deployments.api.messages import few_pieces
-from deployments.api.responses_and_messages.response_items import Items, chat_messages
+from deployments.api.responses_and_messages.response_items import Items, chat_messages, full_name
 from deployments.api.responses_and_messages.response_writer import ResponseWriter
 from deployments.api.responses_and_messages.surface import SurfaceBody
-from deployments.api.tools.fields import MAX_TOOLS, ToolName
+from deployments.api.tools.fields import MAX_TOOLS, CustomDefinition, ToolName
 
 
 class TextFormat(Input):
@@ -47,7 +47,7 @@ class ReasoningField(Input):
     context: Any = None
 
 
-class ResponsesTool(Input):
+class ResponsesFunction(Input):
     """A function of the client."""
 
     type: Literal["function"]
@@ -55,26 +55,91 @@ class ResponsesTool(Input):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
-    defer_loading: Literal[False] = False
 
-    def for_chat(self) -> dict[str, Any]:
-        """Return the chat's tool."""
-        fields = ("name", "description", "parameters", "strict")
-        return {"type": "function", "function": {name: getattr(self, name) for name in fields}}
+    def for_chat(self, namespace: str | None = None) -> list[dict[str, Any]]:
+        """Return the chat's tools."""
+        function = {name: getattr(self, name) for name in ("description", "parameters", "strict")}
+        function["name"] = full_name(namespace, self.name)
+        return [{"type": "function", "function": function}]
 
 
-class _Function(Input):
-    type: Literal["function"]
+class ResponsesCustomTool(CustomDefinition):
+    """A tool of the client that takes a text."""
+
+    type: Literal["custom"]
+
+    def for_chat(self, namespace: str | None = None) -> list[dict[str, Any]]:
+        """Return the chat's tools."""
+        custom = self.model_dump(exclude={"type"}) | {"name": full_name(namespace, self.name)}
+        return [{"type": "custom", "custom": custom}]
+
+
+class _OtherInNamespace(Foreign):
+    kinds = ("function", "custom")
+
+
+class Namespace(Input):
+    """Tools of the client under a common name, which is put before their names."""
+
+    type: Literal["namespace"]
+    name: ToolName
+    description: str | None = None
+    tools: list[
+        Annotated[
+            Annotated[ResponsesFunction, Tag(":function")]
+            | Annotated[ResponsesCustomTool, Tag(":custom")]
+            | Annotated[_OtherInNamespace, Tag(OTHER)],
+            Discriminator(by_type(_OtherInNamespace)),
+        ]
+    ] = Field(default=[], max_length=MAX_TOOLS, fail_fast=True)
+
+    def for_chat(self) -> list[dict[str, Any]]:
+        """Return the chat's tools."""
+        kept = [tool for tool in self.tools if not isinstance(tool, Foreign)]
+        return [made for tool in kept for made in tool.for_chat(self.name)]
+
+
+class OtherResponsesTool(Foreign):
+    """A tool that OpenAI would run, such as a web search."""
+
+    kinds = ("function", "custom", "namespace")
+
+
+ResponsesTool = Annotated[
+    Annotated[ResponsesFunction, Tag(":function")]
+    | Annotated[ResponsesCustomTool, Tag(":custom")]
+    | Annotated[Namespace, Tag(":namespace")]
+    | Annotated[OtherResponsesTool, Tag(OTHER)],
+    Discriminator(by_type(OtherResponsesTool)),
+]
+
+
+class _NamedTool(Input):
+    type: Literal["function", "custom"]
     name: str
 
     def for_chat(self) -> dict[str, Any]:
-        return {"type": "function", "function": {"name": self.name}}
+        return {"type": self.type, self.type: {"name": self.name}}
 
 
-class _AllowedFunctions(Input):
+class _OtherChoice(Foreign):
+    kinds = ("function", "custom")
+
+    def for_chat(self) -> dict[str, Any]:
+        return {"type": self.type}
+
+
+class _AllowedTools(Input):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[_Function] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
+    tools: list[
+        Annotated[
+            Annotated[_NamedTool, Tag(":function")]
+            | Annotated[_NamedTool, Tag(":custom")]
+            | Annotated[_OtherChoice, Tag(OTHER)],
+            Discriminator(by_type(_OtherChoice)),
+        ]
+    ] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
 
     def for_chat(self) -> dict[str, Any]:
         tools = [tool.for_chat() for tool in self.tools]
@@ -83,14 +148,14 @@ class _AllowedFunctions(Input):
 
 def _kind(choice: Any) -> str:
     if isinstance(choice, dict):
-        return "allowed" if choice.get("type") == "allowed_tools" else "named"
-    return "word"
+        return ":allowed" if choice.get("type") == "allowed_tools" else ":named"
+    return ":word"
 
 
 Choice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("word")]
-    | Annotated[_Function, Tag("named")]
-    | Annotated[_AllowedFunctions, Tag("allowed")],
+    Annotated[Literal["none", "auto", "required"], Tag(":word")]
+    | Annotated[_NamedTool, Tag(":named")]
+    | Annotated[_AllowedTools, Tag(":allowed")],
     Discriminator(_kind),
 ]
 
@@ -102,12 +167,14 @@ class ResponsesRequest(SurfaceBody):
     names: ClassVar[Mapping[str, str]] = {
         "messages": "input",
         "max_tokens": "max_output_tokens",
+        "response_format.json_schema": "text.format",
         "response_format": "text.format",
+        "function.parameters": "parameters",
         "reasoning_effort": "reasoning.effort",
         "verbosity": "text.verbosity",
     }
-    without_effect: ClassVar[tuple[str, ...]] = (
-        *("include", "metadata", "prompt_cache_options", "prompt_cache_retention"),
+    without_effect = (
+        *("client_metadata", "include", "prompt_cache_options", "prompt_cache_retention"),
         *("safety_identifier", "stream_options", "user"),
     )
     only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -141,6 +208,10 @@ class ResponsesRequest(SurfaceBody):
     store: Literal[False] | None = None
 
     @property
+    def caps(self) -> bool | None:
+        return False if self.shortens else None
+
+    @property
     def shortens(self) -> bool:
         return self.truncation == "auto"
 
@@ -152,12 +223,26 @@ class ResponsesRequest(SurfaceBody):
             "response_format": None if form is None else form.for_chat(),
             "reasoning_effort": self.reasoning.effort,
             "verbosity": self.text.verbosity,
-            "tools": [tool.for_chat() for tool in self.tools],
+            "tools": self._chat_tools(),
             "tool_choice": choice.for_chat() if isinstance(choice, Input) else choice,
             "parallel_tool_calls": self.parallel_tool_calls,
             "service_tier": self.service_tier,
             "stop": self.stop,
             "store": self.store,
+        }
+
+    def _chat_tools(self) -> list[dict[str, Any]]:
+        kept = [tool for tool in self.tools if not isinstance(tool, Foreign)]
+        return [made for tool in kept for made in tool.for_chat()]
+
+    def _names(self) -> dict[str, dict[str, str]]:
+        """Return the fields that a call of a function in a namespace has, by its full name."""
+        return {
+            full_name(space.name, tool.name): {"name": tool.name, "namespace": space.name}
+            for space in self.tools
+            if isinstance(space, Namespace)
+            for tool in space.tools
+            if not isinstance(tool, Foreign)
         }
 
     def writer(self, answer_id: str, _: int, /) -> ResponseWriter:
@@ -183,4 +268,4 @@ class ResponsesRequest(SurfaceBody):
             "top_p": self.chat.top_p,
             "truncation": self.truncation,
         }
-        return ResponseWriter(head, answer_id)
+        return ResponseWriter(head, answer_id, self._names())

@@ -1,7 +1,8 @@
 """Base classes of the APIs that are translated to a chat: request body and response writer."""
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -47,10 +48,9 @@ class SurfaceBody(Passed, ABC):
     """A request that translates to a chat request."""
 
     names: ClassVar[Mapping[str, str]]
-    """The names that fields of a chat request have here, for errors."""
+    """The names that fields of a chat request have here, for errors: the first that is found."""
     ping: ClassVar[str] = COMMENT
     """Sent to keep an idle stream open."""
-    without_effect: ClassVar[Sequence[str]] = ()
     only: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
     """Values accepted for unsupported fields: those that request nothing."""
 
@@ -64,7 +64,7 @@ class SurfaceBody(Passed, ABC):
         if not isinstance(value, dict):
             return value
         refuse_others(value, cls.only)
-        known = {*cls.without_effect, *cls.only} - cls.model_fields.keys()
+        known = cls.only.keys() - cls.model_fields.keys()
         return {name: given for name, given in value.items() if name not in known}
 
     @abstractmethod
@@ -74,6 +74,12 @@ class SurfaceBody(Passed, ABC):
     @abstractmethod
     def writer(self, answer_id: str, prompt_tokens: int, /) -> "Writer":
         """Return a writer of the response."""
+
+    @property
+    def caps(self) -> bool | None:
+        """Return whether max_tokens is lowered to what the context has left; None: as
+        configured."""
+        return None
 
     @property
     def shortens(self) -> bool:
@@ -100,12 +106,18 @@ class SurfaceBody(Passed, ABC):
         """Return a chat request's error with the name that its field has here."""
         if error.param is None:
             return error
-        name = next((n for n in self.names if error.param.startswith(n)), "")
-        if not name:
-            return error
-        param = self.names[name] + error.param.removeprefix(name)
-        message = error.message.replace(error.param, param)
+        param, message = self.here(error.param), error.message
+        for field in (error.param, "max_tokens"):
+            message = re.sub(rf"\b{re.escape(field)}(?!\w)", self.here(field), message)
         return ApiError(error.status, message, param=param, code=error.code)
+
+    def here(self, param: str) -> str:
+        """Return the name that a field of the chat request has here."""
+        for name, here in self.names.items():
+            changed, found = re.subn(rf"(^|\.){re.escape(name)}\b", rf"\g<1>{here}", param)
+            if found:
+                return changed
+        return param
 
 
 class Writer(ABC):

@@ -6,9 +6,10 @@ from typing import Any
 
 from deployments.api.messages import Plain
 from deployments.api.tools.fields import FunctionTool, Offer
-from deployments.api.tools.formats import Format, format_of, tools_template
+from deployments.api.tools.formats import Format, format_of
 from deployments.api.tools.parser import ToolCallParser
 from deployments.api.tools.pieces import Said
+from deployments.api.tools.templates import fitted, tools_template, traits_of
 from deployments.errors import ApiError, invalid
 from schemas import Grammar, SamplingParams
 from schemas.http import HttpConfig
@@ -25,29 +26,23 @@ out."""
 
 
 class ToolFamily:
-    """Know one model's tools: its chat template and the format of its calls."""
+    """Know what one model's chat template writes, and the format of its calls."""
 
     def __init__(self, tokenizer: Any, config: HttpConfig) -> None:
-        template = tools_template(tokenizer)
-        self._shows_tools = "tools" in template
-        self._format = format_of(template, config.tool_parser)
+        self._traits = traits_of(tokenizer)
+        self._format = format_of(tools_template(tokenizer), config.tool_parser)
         added = tokenizer.added_tokens_decoder.items()
         self._special = {token.content: index for index, token in added if token.special}
 
-    def shown(self, offer: Offer) -> list[dict[str, Any]] | None:
-        """Return the tools for the chat template, None without any.
-
-        Raises ApiError 400 if tools may be called and the template has no place for them.
-        """
-        if offer.callable and not self._shows_tools:
-            raise ApiError(
-                400,
-                "tools: this model's chat template shows it no tools; serve it with one that does "
-                '(http.chat_template), or send tool_choice "none"',
-                param="tools",
-                code="unsupported_parameter",
-            )
-        return [tool.for_template() for tool in offer.tools] or None
+    def shown(
+        self, offer: Offer, messages: Sequence[Plain]
+    ) -> tuple[list[Plain], list[dict[str, Any]]]:
+        """Return a conversation as the chat template can write it, and the tools for the template:
+        none without any, and where the messages tell of them."""
+        if self._traits.tools:
+            tools = [tool.for_template() for tool in offer.tools]
+            return fitted(messages, (), self._traits, self._format), tools
+        return fitted(messages, offer.callable, self._traits, self._format), []
 
     async def sampling(self, offer: Offer, asked: SamplingParams, check: Check) -> SamplingParams:
         """Return how to decode a response that may call tools.
@@ -83,16 +78,30 @@ class ToolFamily:
                 await check(grammar)
             except GrammarError as error:
                 if loose or all(tool.function.strict for tool in offer.callable):
-                    raise invalid("tools", str(error)) from error
+                    raise await self._at_fault(offer, error, check) from error
             else:
                 return grammar
         return None
+
+    async def _at_fault(self, offer: Offer, error: GrammarError, check: Check) -> ApiError:
+        """Return the error for the first function whose own schema cannot be enforced, without the
+        text of a grammar that the client has not written."""
+        for index, tool in enumerate(offer.tools):
+            schema = Grammar(kind="json_schema", text=json.dumps(_schema(tool, loose=False)))
+            try:
+                if tool.function.strict and tool in offer.callable:
+                    await check(schema)
+            except GrammarError:
+                field = f"tools[{index}].function.parameters"
+                why = f"the schema of the strict function {tool.name!r} cannot be enforced"
+                return invalid(field, f"{why}; correct it, or send strict false")
+        return invalid("tools", str(error))
 
     def parser(self, offer: Offer) -> ToolCallParser | None:
         """Return a parser of one response, None if it may call no tool."""
         if not offer.callable:
             return None
-        return ToolCallParser(self._format, offer.names, offer.several)
+        return ToolCallParser(self._format, offer.names, offer.several, offer.custom)
 
     def repeated(self, offer: Offer) -> Callable[[str], str]:
         """Return a function from a response's text to what identifies it in the conversation's next
@@ -105,7 +114,7 @@ class ToolFamily:
             said = Said()
             for piece in (*parser.push(answer), *parser.end()):
                 said.add(piece)
-            return _identity(said.text, [(call.name, call.arguments) for call in said.calls])
+            return _identity(said.text, [(call.name, call.values) for call in said.calls])
 
         return text_of
 
@@ -119,7 +128,7 @@ def identity(messages: Sequence[Plain]) -> tuple[dict[str, str], ...]:
             "content": _identity(
                 message["content"],
                 [
-                    (call["function"]["name"], json.dumps(call["function"]["arguments"]))
+                    (call["function"]["name"], call["function"]["arguments"])
                     for call in message.get("tool_calls", ())
                 ],
             ),
@@ -128,11 +137,9 @@ def identity(messages: Sequence[Plain]) -> tuple[dict[str, str], ...]:
     )
 
 
-def _identity(text: str, calls: Sequence[tuple[str, str]]) -> str:
-    """calls: names and arguments as JSON."""
-    if not calls:
-        return text
-    return json.dumps([text.strip(), [(name, json.loads(arguments)) for name, arguments in calls]])
+def _identity(text: str, calls: Sequence[tuple[str, Any]]) -> str:
+    """calls: names and arguments."""
+    return json.dumps([text.strip(), calls]) if calls else text
 
 
 def calls_or(

@@ -1,15 +1,15 @@
 """The fields of a chat request that offer tools."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from deployments.api.input import Input
+from deployments.api.input import OTHER, Foreign, Input, by_type
 from deployments.errors import invalid
 
-MAX_TOOLS = 128
+MAX_TOOLS = 1024
 
 ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r'^[^\s"\\\x00-\x1f]+$')]
 
@@ -31,21 +31,78 @@ class FunctionDefinition(Input):
 
 
 class FunctionTool(Input):
-    """One tool that the model may call; only functions are offered."""
+    """A function that the model may call."""
 
     type: Literal["function"]
     function: FunctionDefinition
 
+    @property
+    def name(self) -> str:
+        return self.function.name
+
     def for_template(self) -> dict[str, Any]:
         """Return the tool as chat templates read it."""
-        function: dict[str, Any] = {"name": self.function.name}
+        function: dict[str, Any] = {"name": self.name}
         if self.function.description is not None:
             function["description"] = self.function.description
         function["parameters"] = self.function.schema_of_arguments
         return {"type": "function", "function": function}
 
 
-class _NamedFunction(Input):
+class _Syntax(Input):
+    syntax: str
+    definition: str
+
+
+class _Format(Input):
+    type: Literal["text", "grammar"] = "text"
+    syntax: str | None = None
+    definition: str | None = None
+    grammar: _Syntax | None = None
+
+
+class CustomDefinition(Input):
+    """A tool that takes a text. format: the text's grammar, which the model is shown."""
+
+    name: ToolName
+    description: str | None = None
+    format: _Format = _Format()
+
+    @property
+    def function(self) -> FunctionDefinition:
+        """Return the function of one string that the model is offered."""
+        form = self.format.grammar or self.format
+        described = [self.description or ""]
+        if form.definition is not None:
+            described.append(f"The input follows this {form.syntax} grammar:\n{form.definition}")
+        return FunctionDefinition(
+            name=self.name,
+            description="\n\n".join(filter(None, described)) or None,
+            parameters={
+                "type": "object",
+                "properties": {"input": {"type": "string"}},
+                "required": ["input"],
+                "additionalProperties": False,
+            },
+        )
+
+
+class CustomTool(Input):
+    """A tool that takes a text, as Codex's apply_patch."""
+
+    type: Literal["custom"]
+    custom: CustomDefinition
+
+
+class OtherTool(Foreign):
+    """A tool that the service would have to run, such as a web search."""
+
+    kinds = ("function", "custom")
+
+
+class Named(Input):
+    """The name of a tool."""
+
     name: str
 
 
@@ -53,12 +110,35 @@ class NamedChoice(Input):
     """Ask for a call of one function."""
 
     type: Literal["function"]
-    function: _NamedFunction
+    function: Named
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class CustomChoice(Input):
+    """Ask for a call of one custom tool."""
+
+    type: Literal["custom"]
+    custom: Named
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
+
+
+_Choice = Annotated[
+    Annotated[NamedChoice, Tag(":function")]
+    | Annotated[CustomChoice, Tag(":custom")]
+    | Annotated[OtherTool, Tag(OTHER)],
+    Discriminator(by_type(OtherTool)),
+]
 
 
 class _Allowed(Input):
     mode: Literal["auto", "required"]
-    tools: list[NamedChoice] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
+    tools: list[_Choice] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
 
 
 class AllowedChoice(Input):
@@ -70,16 +150,23 @@ class AllowedChoice(Input):
 
 def _kind(choice: Any) -> str:
     if isinstance(choice, str):
-        return "word"
+        return ":word"
     kind = choice.get("type") if isinstance(choice, dict) else getattr(choice, "type", None)
-    return "allowed" if kind == "allowed_tools" else "named"
+    return f":{kind}" if kind in ("allowed_tools", "custom") else ":named"
 
 
-Tools = Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
+Tool = Annotated[
+    Annotated[FunctionTool, Tag(":function")]
+    | Annotated[CustomTool, Tag(":custom")]
+    | Annotated[OtherTool, Tag(OTHER)],
+    Discriminator(by_type(OtherTool)),
+]
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("word")]
-    | Annotated[NamedChoice, Tag("named")]
-    | Annotated[AllowedChoice, Tag("allowed")],
+    Annotated[Literal["none", "auto", "required"], Tag(":word")]
+    | Annotated[NamedChoice, Tag(":named")]
+    | Annotated[CustomChoice, Tag(":custom")]
+    | Annotated[AllowedChoice, Tag(":allowed_tools")],
     Discriminator(_kind),
 ]
 
@@ -90,43 +177,76 @@ class Offer:
 
     tools: all that the model is shown. callable: those that it may call; none where it may call
     none. required: whether the response has to be calls. several: whether it may be more than one.
+    named: whether the request names the one function. custom: names of the tools that take a text;
+    the model calls them as functions of `input`.
     """
 
     tools: Sequence[FunctionTool] = ()
     callable: Sequence[FunctionTool] = ()
     required: bool = False
     several: bool = True
+    named: bool = False
+    custom: frozenset[str] = frozenset()
 
     @property
     def names(self) -> frozenset[str]:
         """Return the names of the functions that may be called."""
-        return frozenset(tool.function.name for tool in self.callable)
+        return frozenset(tool.name for tool in self.callable)
 
 
-def offered(tools: Sequence[FunctionTool], choice: Any, several: bool) -> Offer:
+def offered(
+    given: Sequence[FunctionTool | CustomTool | OtherTool], choice: Any, several: bool
+) -> Offer:
     """Return what a request offers. choice: a ToolChoice; None means "auto".
 
     Raises ApiError if the choice names no tool of the request, or asks for a call without tools.
     """
-    by_name = {tool.function.name: tool for tool in tools}
+    tools = functions(given)
+    by_name = {tool.name: tool for tool in tools}
     if len(by_name) < len(tools):
         raise invalid("tools", "each function must have a name of its own")
+    custom = frozenset(tool.custom.name for tool in given if isinstance(tool, CustomTool))
+    offer = Offer(tools, tools, several=several, custom=custom)
     if choice == "none" or (not tools and choice in (None, "auto")):
-        return Offer(tools)
+        return replace(offer, callable=(), several=True)
     if choice in (None, "auto"):
-        return Offer(tools, tools, several=several)
+        return offer
     if not tools:
-        raise invalid("tool_choice", "there are no tools to call: send tools, or leave it out")
+        kinds = " or ".join(OtherTool.kinds)
+        why = f"there are no tools to call: send tools of type {kinds}, or leave it out"
+        raise invalid("tool_choice", why)
     if choice == "required":
-        return Offer(tools, tools, required=True, several=several)
-    if isinstance(choice, NamedChoice):
-        return Offer(tools, [_named(by_name, choice)], required=True, several=False)
-    allowed = [_named(by_name, one) for one in choice.allowed_tools.tools]
-    return Offer(tools, allowed, choice.allowed_tools.mode == "required", several)
+        return replace(offer, required=True)
+    if isinstance(choice, AllowedChoice):
+        kept = [one for one in choice.allowed_tools.tools if not isinstance(one, OtherTool)]
+        allowed = [_named(by_name, one.name) for one in kept]
+        required = choice.allowed_tools.mode == "required"
+        if required and not allowed:
+            raise invalid("tool_choice", f"allows none of the tools; they are {', '.join(by_name)}")
+        return replace(offer, callable=allowed, required=required)
+    only = [_named(by_name, choice.name)]
+    return replace(offer, callable=only, required=True, several=False, named=True)
 
 
-def _named(by_name: Mapping[str, FunctionTool], choice: NamedChoice) -> FunctionTool:
-    name = choice.function.name
+def offered_functions(given: Sequence[FunctionDefinition], choice: str | Named | None) -> Offer:
+    """Return what a request offers in the older form. Raises ApiError as `offered`."""
+    tools = [FunctionTool(type="function", function=function) for function in given]
+    form = NamedChoice(type="function", function=choice) if isinstance(choice, Named) else choice
+    return offered(tools, form, several=False)
+
+
+def functions(given: Sequence[FunctionTool | CustomTool | OtherTool]) -> list[FunctionTool]:
+    """Return the tools that the model is offered, as functions."""
+    return [
+        FunctionTool(type="function", function=tool.custom.function)
+        if isinstance(tool, CustomTool)
+        else tool
+        for tool in given
+        if not isinstance(tool, OtherTool)
+    ]
+
+
+def _named(by_name: Mapping[str, FunctionTool], name: str) -> FunctionTool:
     if name not in by_name:
         known = ", ".join(by_name)
         raise invalid("tool_choice", f"{name!r} is not among the tools; they are {known}")

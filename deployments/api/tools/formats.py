@@ -1,9 +1,8 @@
 """How model families write tool calls, as their documentation and chat templates show it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from deployments.api.tools.reading import Events, Reader, json_calls, named_calls
 from schemas.http import ToolParserName
@@ -38,6 +37,14 @@ class Format:
     def tail(self) -> str:
         """Return what stands after the arguments of a constrained call."""
         return "}" if self.arguments else ""
+
+    def call(self, name: str, arguments: str) -> str:
+        """Return a constrained call. arguments: JSON."""
+        return f"{self.head(name)}{arguments}{self.tail}"
+
+    def answer(self, calls: Sequence[str]) -> str:
+        """Return a constrained answer of calls."""
+        return f"{self.begin}{self.between.join(calls)}{self.end}"
 
     @property
     def marked(self) -> bool:
@@ -105,11 +112,3 @@ def format_of(template: str, chosen: ToolParserName | None) -> Format:
     shown: ToolParserName = next((n for mark, n in _MARKERS.items() if mark in template), "json")
     name = chosen or shown
     return MISTRAL_NAMED if name == "mistral" and "[ARGS]" in template else FORMATS[name]
-
-
-def tools_template(tokenizer: Any) -> str:
-    """Return the chat template that a tokenizer uses for requests with tools; empty without one."""
-    found = tokenizer.chat_template
-    if isinstance(found, dict):  # transformers prefers the template of this name
-        found = found.get("tool_use") or found.get("default")
-    return found or ""

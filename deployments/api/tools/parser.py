@@ -3,7 +3,7 @@
 import re
 import secrets
 import string
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from deployments.api.tools.formats import Format
@@ -11,6 +11,7 @@ from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece
 from deployments.api.tools.reading import Events, MalformedError, Reader, loaded
 from schemas import DecodeChunk
 from workers.reasoning import Reasoning, Splitter
+from workers.text import TokenText
 
 _LETTERS = string.ascii_letters + string.digits
 _UNMARKED = ("{", "```")
@@ -32,9 +33,17 @@ class ToolCallParser:
     calls are dropped.
     """
 
-    def __init__(self, form: Format, offered: Collection[str], several: bool = True) -> None:
+    def __init__(
+        self,
+        form: Format,
+        offered: Collection[str],
+        several: bool = True,
+        custom: Collection[str] = (),
+    ) -> None:
         """offered: the functions' names; JSON without a marker is a call only of one of them.
-        several: whether calls after the first are kept."""
+        several: whether calls after the first are kept. custom: the names of tools that take a
+        text, whose calls have it in one piece in place of arguments."""
+        self._custom = custom
         self._form, self._events = form, Events(self._start, self._add, self._complete)
         self._offered = offered
         self._several = several
@@ -57,6 +66,8 @@ class ToolCallParser:
         """Calls of the response."""
         self._arguments: list[str] | None = None
         """Of the call that has begun and is not complete."""
+        self._takes_text = False
+        """Whether that is a call of a custom tool."""
         self._pieces: list[Piece] = []
 
     @property
@@ -87,18 +98,25 @@ class ToolCallParser:
             raise MalformedError
         self._arguments = []
         self._begun += 1
-        self._give(CallStart(self._begun - 1, self._id(), name))
+        self._takes_text = name in self._custom
+        self._give(CallStart(self._begun - 1, self._id(), name, self._takes_text))
 
     def _add(self, text: str) -> None:
         """Add to the call's arguments."""
         assert self._arguments is not None
         self._arguments.append(text)
-        self._give(Arguments(self._begun - 1, text))
+        if not self._takes_text:
+            self._give(Arguments(self._begun - 1, text))
 
     def _complete(self) -> None:
         """End the call. Raises MalformedError if its arguments are not JSON."""
         assert self._arguments is not None
-        loaded("".join(self._arguments))
+        arguments = loaded("".join(self._arguments))
+        if self._takes_text:
+            text = arguments.get("input") if isinstance(arguments, dict) else None
+            if not isinstance(text, str):
+                raise MalformedError
+            self._give(Arguments(self._begun - 1, text, custom=True))
         self._arguments = None
         self._completed += 1
         self._opener, self._raw = "", []
@@ -243,26 +261,35 @@ def _continues(piece: Text | Arguments, after: Piece | None) -> bool:
     match piece, after:
         case (Text(), Text()):
             return True
-        case (Arguments(index), Arguments(same)):
-            return index == same
+        case (Arguments(index, _, custom), Arguments(same)):
+            return index == same and not custom
     return False
 
 
 class Spoken:
     """Turn chunks into pieces: reasoning first, then what a parser makes of the rest.
 
-    Without `reasoning` there is none, and without a parser all of the rest is text.
+    Without `reasoning` there is none, and without a parser all of the rest is text. called: the
+    finish reason of a response that has called tools.
     """
 
-    def __init__(self, parser: ToolCallParser | None, reasoning: Reasoning | None = None) -> None:
-        self._parser = parser
+    def __init__(
+        self,
+        tokens: TokenText,
+        parser: ToolCallParser | None,
+        reasoning: Reasoning | None = None,
+        called: str = "tool_calls",
+    ) -> None:
+        self._tokens, self._parser, self._called = tokens, parser, called
+        self.reasoning_tokens = 0
+        """Tokens of the reasoning, its tags included."""
         self._splitter = None if reasoning is None else Splitter(reasoning)
         self._shows_reasoning = reasoning is not None and reasoning.shown
 
     def of(self, chunk: DecodeChunk) -> list[Piece]:
         """Return the pieces that a chunk completes; the last chunk completes all."""
         ended = chunk.finish_reason is not None
-        thought, text = self._split(chunk.text, ended)
+        thought, text = self._split(chunk, ended)
         pieces: list[Piece] = [Thought(thought)] if thought and self._shows_reasoning else []
         if self._parser is None:
             return [*pieces, Text(text)] if text else pieces
@@ -272,14 +299,29 @@ class Spoken:
     def finish(self, reason: str) -> str:
         """Return OpenAI's finish reason for an engine's."""
         called = self._parser is not None and self._parser.called
-        return "tool_calls" if called and reason == "stop" else reason
+        return self._called if called and reason == "stop" else reason
 
-    def _split(self, text: str, ended: bool) -> tuple[str, str]:
+    def _split(self, chunk: DecodeChunk, ended: bool) -> tuple[str, str]:
         """Return the reasoning and the content of a chunk's text."""
         if self._splitter is None:
-            return "", text
-        thought, content = self._splitter.push(text)
+            return "", chunk.text
+        thinks = self._splitter.thinks
+        thought, content = self._splitter.push(chunk.text)
+        if thinks:
+            self.reasoning_tokens = self._reasoning_tokens(self._splitter, chunk.token_ids, ended)
         if not ended:
             return thought, content
         last = self._splitter.finish()
         return thought + last[0], content + last[1]
+
+    def _reasoning_tokens(self, splitter: Splitter, tokens: Sequence[int], ended: bool) -> int:
+        """Return the reasoning's tokens so far, with those of a chunk that it may end in."""
+        if not splitter.found and (ended or not splitter.thinks):
+            return 0
+        count, behind = self.reasoning_tokens + len(tokens), splitter.behind
+        for token in reversed(tokens):
+            if behind <= 0:
+                break
+            behind -= len(self._tokens.text(token))
+            count -= 1
+        return count

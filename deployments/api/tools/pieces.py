@@ -1,7 +1,9 @@
 """The pieces of a response that reasons and calls tools."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,19 +22,22 @@ class Thought:
 
 @dataclass(frozen=True)
 class CallStart:
-    """Begin the call with this index. Its arguments follow."""
+    """Begin the call with this index. Its arguments follow. custom: of a tool that takes a text."""
 
     index: int
     id: str
     name: str
+    custom: bool = False
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Hold a part of the arguments of the call with this index; joined they are a JSON object."""
+    """Hold a part of the arguments of the call with this index; joined they are a JSON object, or
+    the text of a custom tool."""
 
     index: int
     text: str
+    custom: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,32 @@ class CallBroken:
 Piece = Text | Thought | CallStart | Arguments | CallBroken
 
 
+def settled(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return a whole response's pieces in their order, broken calls as text."""
+    done: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, CallBroken):
+            while not isinstance(done.pop(), CallStart):
+                pass
+            done.append(Text(piece.text))
+        else:
+            done.append(piece)
+    return done
+
+
 @dataclass
 class Call:
-    """Hold one complete call. arguments: a JSON object as text."""
+    """Hold one complete call. arguments: a JSON object as text, or a custom tool's text."""
 
     id: str
     name: str
+    custom: bool = False
     arguments: str = ""
+
+    @property
+    def values(self) -> Any:
+        """Return the arguments of the function that the model has called."""
+        return {"input": self.arguments} if self.custom else json.loads(self.arguments)
 
 
 class Said:
@@ -73,23 +97,13 @@ class Said:
                 self.text += text
             case Thought(text):
                 self.reasoning += text
-            case CallStart(index, name=name, id=id_):
-                self._calls[index] = Call(id_, name)
+            case CallStart(index, id_, name, custom):
+                self._calls[index] = Call(id_, name, custom)
             case Arguments(index, text):
                 self._calls[index].arguments += text
             case CallBroken(index, text):
                 del self._calls[index]
                 self.text += text
-
-    def pieces(self) -> Iterator[Piece]:
-        """Yield the reasoning, the text and the complete calls as pieces."""
-        if self.reasoning:
-            yield Thought(self.reasoning)
-        if self.text:
-            yield Text(self.text)
-        for index, call in enumerate(self.calls):
-            yield CallStart(index, call.id, call.name)
-            yield Arguments(index, call.arguments)
 
     @property
     def calls(self) -> list[Call]:

@@ -20,13 +20,13 @@ def chat(**fields):
 
 async def test_unknown_fields_are_ignored_and_named(ingress, caplog):
     caplog.set_level(logging.INFO)
-    messages = [{"role": "user", "content": "hello", "cache_control": {"type": "ephemeral"}}]
+    messages = [{"role": "user", "content": "hello", "cache_marks": {"type": "ephemeral"}}]
     asked = GREEDY | {"messages": messages, "temprature": 1, "a\nb": 2, "x": None}
     response = await ingress.http.post("/v1/chat/completions", json=asked)
     assert response.status_code == 200
-    assert response.headers[IGNORED] == "a%0Ab, cache_control, temprature"
-    assert [r.message for r in caplog.records if "cache_control" in r.message] == [
-        "fields ignored on /v1/chat/completions: a%0Ab, cache_control, temprature"
+    assert response.headers[IGNORED] == "a%0Ab, cache_marks, temprature"
+    assert [r.message for r in caplog.records if "cache_marks" in r.message] == [
+        "fields ignored on /v1/chat/completions: a%0Ab, cache_marks, temprature"
     ]
     plain = await ingress.http.post("/v1/chat/completions", json=GREEDY)
     assert IGNORED not in plain.headers

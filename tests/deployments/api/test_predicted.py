@@ -55,6 +55,7 @@ async def test_a_pinned_method_answers_whatever_is_predicted(ingress):
     response, body = await posted(ingress, model="tiny:naive", prediction=predicted("hello"))
     assert response.headers["x-specadapt-reason"] == "pinned"
     counted = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+    counted |= {"reasoning_tokens": 0}
     assert body["usage"]["completion_tokens_details"] == counted
 
 

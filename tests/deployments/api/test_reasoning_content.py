@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from asking import HELLO, events, posted, recorded
+from asking import HELLO, events, posted, reached, recorded
 from service_here import ingress_here
 
 from deployments.api.prompt_reader import PromptReader
@@ -87,3 +87,46 @@ async def test_a_conversation_is_known_by_its_content(thinking):
     said = [*HELLO["messages"], {"role": "assistant", "content": "It is 4."}]
     known = thinking.answerer._conversations.method("", said)
     assert known == "ngram"
+
+
+async def test_its_tokens_are_counted_with_its_tags(thinking):
+    recorded(thinking, THOUGHT)
+    expected = len(THOUGHT.partition("</think>")[0]) + len("</think>")
+    for stream in (False, True):
+        asked = HELLO | {"stream": stream, "stream_options": {"include_usage": True}}
+        response = await thinking.http.post("/v1/chat/completions", json=asked)
+        body = json.loads(events(response)[-2]) if stream else response.json()
+        details = body["usage"]["completion_tokens_details"]
+        assert details["reasoning_tokens"] == expected
+    answer = await posted(thinking, "/v1/responses", {"model": "tiny", "input": "hello"})
+    assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == expected
+
+
+async def test_an_answer_without_it_has_none_of_its_tokens(thinking):
+    recorded(thinking, "It is 4.")
+    body = await posted(thinking, "/v1/chat/completions", HELLO)
+    assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+async def test_a_template_that_writes_it_gets_it(ingress, monkeypatch, path):
+    tokenizer = ingress.reader.tokenizers.own
+    writes = "{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}"
+    monkeypatch.setattr(tokenizer, "chat_template", writes)
+    thought, user = "I have thought", {"role": "user", "content": "hello"}
+    said = {
+        "/v1/chat/completions": {"role": "assistant", "content": "a", "reasoning_content": thought},
+        "/v1/responses": {
+            "type": "reasoning",
+            "content": [{"type": "reasoning_text", "text": thought}],
+        },
+        "/v1/messages": {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": thought, "signature": ""}],
+        },
+    }[path]
+    field = "input" if path == "/v1/responses" else "messages"
+    seen = reached(ingress)
+    most = {} if field == "input" else {"max_tokens": 2}
+    await posted(ingress, path, {"model": "tiny", field: [user, said, user], **most})
+    assert thought in tokenizer.decode(seen[0].prompt_token_ids)

@@ -135,6 +135,7 @@ def function(**fields):
     return {"tools": [{"type": "function"} | fields]}
 
 
+ARGUMENTS = "messages[0].tool_calls[0].function.arguments"
 ERRORS = {
     "missing_required_parameter": [
         ({"model": None}, "model"),
@@ -146,9 +147,9 @@ ERRORS = {
     ],
     "unknown_parameter": [({"temprature": 1}, "temprature")],
     "unsupported_parameter": [
-        (said(role="user", content="x", tool_calls=[{"id": "1"}]), "messages[0].tool_calls"),
-        (said(role="assistant", function_call={"name": "f"}), "messages[0].function_call"),
-        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        (said(role="user", content=[{"type": "image_url"}]), "messages[0].content[0].type"),
+        (said(role="assistant", tool_calls=[{"type": "mcp"}]), "messages[0].tool_calls[0].type"),
     ],
     "invalid_value": [
         *(({"n": 0}, "n"), ({"n": 17}, "n"), ({"min_p": 2}, "min_p")),
@@ -159,7 +160,6 @@ ERRORS = {
         ({"logit_bias": {"7": 101}}, "logit_bias.7"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logprobs": 0}, "logprobs"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         (function(function={"name": "a b"}), "tools[0].function.name"),
         ({"tool_choice": "any"}, "tool_choice"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
@@ -169,7 +169,10 @@ ERRORS = {
         *(({"stop": [""]}, "stop[0]"), ({"stop": ""}, "stop"), ({"stop": {"a": 1}}, "stop")),
         *(({"stream": 1}, "stream"), ({"messages": []}, "messages")),
         (said(role="nobody", content="x"), "messages[0].role"),
-        (said(role="user", content=[{"type": "image_url"}]), "messages[0].content[0].type"),
+        (call(function={"name": "f", "arguments": "[1]"}), ARGUMENTS),
+        (call(function={"name": "f", "arguments": "not JSON"}), ARGUMENTS),
+        (call(function={"name": "f", "arguments": r'{"a": "\ud800"}'}), ARGUMENTS),
+        (call(function={"name": "f", "arguments": '{"a":' * 700}), ARGUMENTS),
     ],
 }
 
@@ -185,13 +188,13 @@ def test_errors_name_the_parameter(code, fields, param):
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
-@pytest.mark.parametrize("said", [{}, {"content": None}])
-def test_a_message_has_content(role, said):
-    error = refusal(ChatRequest, HELLO | {"messages": [{"role": role} | said]})
-    assert (error.param, error.code) == ("messages[0].content", "missing_required_parameter")
-    empty = refusal(ChatRequest, HELLO | {"messages": [{"role": role, "content": []}]})
-    assert empty.param == "messages[0].content"
-    chat(messages=[{"role": role, "content": ""}])
+def test_a_message_has_content_that_may_be_empty(role):
+    if role != "assistant":
+        error = refusal(ChatRequest, HELLO | {"messages": [{"role": role}]})
+        assert (error.param, error.code) == ("messages[0].content", "missing_required_parameter")
+    for content in (None, [], ""):
+        [message] = chat(messages=[{"role": role, "content": content}]).messages
+        assert message.plain()["content"] == ""
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,8 @@ async def test_browsers_are_told_what_a_page_may_do(client):
         page = await browser.get("/")
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["x-frame-options"] == "DENY"
-        headers = (DEADLINE, FIRST, TOKEN, NO_LEARNING)
+        headers = (DEADLINE, FIRST, TOKEN, NO_LEARNING, "x-stainless-os", "anthropic-beta")
+        headers += ("anthropic-dangerous-direct-browser-access", "openai-organization")
         asked = {
             "origin": ORIGIN,
             "access-control-request-method": "POST",

@@ -9,7 +9,6 @@ from weather import RESPONSES_TOOL as TOOL
 
 from deployments.api.routes import IGNORED
 
-IMAGE = {"role": "user", "content": [{"type": "input_image"}]}
 NAMELESS = {"type": "json_schema", "schema": {}}
 LONG = {"extra_body": {"ignore_eos": True}}
 ASKED = {"model": "tiny", "input": "hello", "max_output_tokens": 12, "temperature": 0}
@@ -137,12 +136,9 @@ async def test_the_first_turns_are_left_out_where_that_is_asked_for(tools_client
         ({"background": True}, "background"),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].type"),
-        ({"input": [IMAGE]}, "input[0].content[0].type"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"temperature": 3}, "temperature"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"max_output_tokens": 4000}, "input"),
-        ({"text": {"format": NAMELESS}}, "text.format.json_schema.name"),
+        ({"text": {"format": NAMELESS}}, "text.format.name"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"model": "gpt-4"}, "model"),
     ],

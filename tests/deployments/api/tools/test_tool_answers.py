@@ -30,7 +30,7 @@ async def test_a_named_function_is_called_by_its_schema(tools_client):
         **ASKED, tool_choice=named("get_weather"), seed=3
     )
     [choice] = answer.choices
-    assert choice.finish_reason == "tool_calls"
+    assert choice.finish_reason == "stop"  # as OpenAI's: the call was no decision
     assert choice.message.content is None
     [call] = choice.message.tool_calls
     assert call.function.name == "get_weather"
@@ -62,7 +62,7 @@ async def test_streamed_calls_say_the_same(tools_client):
     [call], [expected] = final.choices[0].message.tool_calls, whole.choices[0].message.tool_calls
     assert call.function.arguments == expected.function.arguments
     assert call.function.name == expected.function.name
-    assert final.choices[0].finish_reason == "tool_calls"
+    assert final.choices[0].finish_reason == "stop"
     assert final.usage.completion_tokens == whole.usage.completion_tokens
     kinds = [event.type for event in events]
     assert "tool_calls.function.arguments.delta" in kinds
@@ -131,14 +131,17 @@ async def test_a_conversation_is_known_again_after_a_call(tools_ingress, tools_c
     assert known.method(prompt.scope, prompt.messages) == "ngram"
 
 
-async def test_a_template_without_tools_is_said(ingress):
-    for choice in ({}, {"tool_choice": "required"}):
-        response = await ingress.http.post("/v1/chat/completions", json=ASKED | choice)
-        error = response.json()["error"]
-        assert (response.status_code, error["param"]) == (400, "tools")
-        assert "http.chat_template" in error["message"]
-    asked = ASKED | {"tool_choice": "none", "max_tokens": 4}
-    assert (await ingress.http.post("/v1/chat/completions", json=asked)).status_code == 200
+async def test_a_template_without_tools_is_told_of_them_in_its_system_message(ingress):
+    seen = {}
+    for choice in ("none", "required"):
+        asked = ASKED | {"tool_choice": choice, "return_token_ids": True, "tools": [WEATHER]}
+        asked |= {"parallel_tool_calls": False}
+        body = await posted(ingress, "/v1/chat/completions", asked)
+        seen[choice] = ingress.reader.tokenizers.own.decode(body["prompt_token_ids"])
+    assert "get_weather" not in seen["none"]
+    assert "get_weather" in seen["required"]
+    [call] = body["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"])["city"] in CITIES
 
 
 async def test_a_strict_schema_that_cannot_be_enforced_is_refused(tools_ingress):
