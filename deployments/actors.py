@@ -126,6 +126,8 @@ def named_actor(
         "lifetime": "detached",
         "max_restarts": -1,
         "num_cpus": 0,
+        # Nobody reads the events of these calls, which Ray's control store would collect.
+        "enable_task_events": False,
         "num_gpus": num_gpus,
         "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
     }

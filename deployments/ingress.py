@@ -43,7 +43,7 @@ from deployments.request.starting import Starting
 from deployments.rollout import read_by_ingress, version_of
 from deployments.transport import OVER_GRPC, bypass_proxies
 from schemas import AppConfig, DecodeChunk, DecodeRequest
-from workers.bundle import load_bundle
+from workers.bundle import import_without_torch, load_bundle
 from workers.engine import EngineBusyError, EngineRefusedError
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class Ingress:
         """declared: whether a Serve configuration declares the application, and may change it."""
         log_with_serve()
         bypass_proxies()
+        import_without_torch()
         context = serve.get_replica_context()
         application = context.app_name
         self._declaration = (
@@ -81,7 +82,6 @@ class Ingress:
             connect(feedback_actor),
             LoadsLine(connect(load_board), REPORT_SECONDS),
             flush_seconds=FLUSH_SECONDS,
-            poll_seconds=REPORT_SECONDS,
             metrics=metrics,
         )
         training = config.feedback.drafter_training

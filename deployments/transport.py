@@ -19,8 +19,15 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERY_ADDRESS = ("0.0.0.0/0", "::/0")
 
 _ONE_ROUTER = {"RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0"}
-INGRESS = MappingProxyType({"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0", **_ONE_ROUTER})
-"""Environment of an ingress. What blocks its event loop also blocks Ray's health check."""
+INGRESS = MappingProxyType(
+    {
+        "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+        "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
+        **_ONE_ROUTER,
+    }
+)
+"""Environment of an ingress. What blocks its event loop also blocks Ray's health check. Ray exports
+metrics every few seconds, and would collect them ten times a second for each of its parts."""
 PROXY = MappingProxyType({"RAY_SERVE_PROXY_USE_GRPC": "1", **_ONE_ROUTER})
 """Environment of Ray Serve's HTTP proxies, which have that of their node."""
 

@@ -63,7 +63,7 @@ async def ingress_here(
         return merged(engine.generate(request), lambda: float("inf") if whole else 0.0)
 
     loads = LoadsLine(connect_board, 60.0)
-    link = FeedbackLink(served_table(config), connect, loads, 1e-6, 60.0, metrics)
+    link = FeedbackLink(served_table(config), connect, loads, 1e-6, metrics)
     await loads.fetch()
     await link.exchange()
     streams: dict[str, MethodStream] = dict.fromkeys((m.name for m in config.methods), stream)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -158,6 +159,21 @@ class Bundle:
                 digest.update(f"{part}/{file.relative_to(folder).as_posix()}\0".encode())
                 digest.update(bytes.fromhex(file_hash(file)))
         return digest.hexdigest()[:12]
+
+
+def import_without_torch() -> None:
+    """Import transformers as if torch were missing, for a process that only tokenises.
+
+    Torch and what comes with it take 400 MiB. If torch is loaded already, nothing happens.
+    """
+    if "torch" in sys.modules:
+        return
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is missing
+    sys.modules["torch"] = None  # type: ignore[assignment]  # Python's mark of what is missing
+    try:
+        import transformers  # noqa: F401 - it looks once
+    finally:
+        del sys.modules["torch"]
 
 
 def file_hash(file: Path) -> str:

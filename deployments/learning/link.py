@@ -17,7 +17,7 @@ from typing import TypeVar
 from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.errors import ApiError, unavailable
 from deployments.learning.feedback import Exchange, Feedback
-from deployments.loads.board import LoadsLine
+from deployments.loads.board import IDLE_SECONDS, LoadsLine
 from deployments.metrics import Metrics
 from schemas import (
     TEMPERATURE_BANDS,
@@ -51,7 +51,6 @@ class FeedbackLink:
         connect: Callable[[], Awaitable[Feedback]],
         loads: LoadsLine,
         flush_seconds: float,
-        poll_seconds: float,
         metrics: Metrics,
     ) -> None:
         self.table = table
@@ -71,8 +70,6 @@ class FeedbackLink:
         self._line = ActorLine(connect)
         self._loads = loads
         self._flush_seconds = flush_seconds
-        self._poll_seconds = poll_seconds
-        self._flushed = 0.0
         self._waiting: OrderedDict[str, Observation] = OrderedDict()
         self._taken: set[str] = set()
         """Those among them that the actor has learned from and not stored."""
@@ -118,9 +115,10 @@ class FeedbackLink:
     async def exchange(self, everything: bool = False) -> None:
         """Exchange once; a failure is logged and changes nothing.
 
-        Observations are sent if their flush is due, or all of them with `everything`.
+        everything: send all observations that wait, not only the first ones.
         """
-        batch = self._unsent() if everything else self._due()
+        unsent = self._unsent()
+        batch = unsent if everything else dict(islice(unsent.items(), _BATCH))
         wants = time.monotonic() - self._updated >= TABLE_SECONDS
         known = (self.table.fit_id, self.table.version) if wants else None
         sent = list(batch.values())
@@ -160,14 +158,10 @@ class FeedbackLink:
             raise unavailable(f"the feedback actor: {error}") from error
 
     async def _exchange_forever(self) -> None:
-        await forever(self.exchange, lambda _: self._line.pause(self._poll_seconds))
+        def pause(_: float) -> float:
+            return self._line.pause(self._flush_seconds if self._waiting else IDLE_SECONDS)
 
-    def _due(self) -> dict[str, Observation]:
-        now = time.monotonic()
-        if now - self._flushed < self._flush_seconds:
-            return {}
-        self._flushed = now
-        return dict(islice(self._unsent().items(), _BATCH))
+        await forever(self.exchange, pause)
 
     def _unsent(self) -> dict[str, Observation]:
         return {name: o for name, o in self._waiting.items() if name not in self._taken}

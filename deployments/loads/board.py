@@ -3,9 +3,11 @@
 It is an actor of its own: readiness and balancing need the reports and must not fail with learning.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +25,9 @@ from schemas import AppConfig, LoadReport
 logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.25
-"""Seconds between two reports of a replica, and between two polls of an ingress."""
+"""Least seconds between two reports of a replica, and between two polls of an ingress."""
+IDLE_SECONDS = 1.0
+"""The same while nothing changes."""
 _MISSED_REPORTS = 12
 MOST_INTERVALS = 4
 """Longest pause after failed reports, in intervals of reports. Every replica has to report to a new
@@ -33,10 +37,11 @@ board before the board counts those that have not as lost."""
 @dataclass(frozen=True)
 class Loads:
     """Hold each live replica's last report; `settled` is false while replicas may not have reported
-    yet."""
+    yet. number: of the last change."""
 
     reports: tuple[LoadReport, ...]
     settled: bool
+    number: int
 
 
 class LoadBoard:
@@ -48,27 +53,46 @@ class LoadBoard:
     def __init__(self, report_seconds: float = REPORT_SECONDS) -> None:
         self._report_seconds = report_seconds
         self._pinned: dict[str, tuple[float, LoadReport]] = {}
+        self._changes, self._changed = 0, asyncio.Event()
         self._born = self._called = time.monotonic()
 
     async def report(self, load: LoadReport) -> None:
         """Replace the last report of a replica."""
         self._called = time.monotonic()
+        _, before = self._pinned.get(load.replica, (0.0, None))
+        if before is None or differs(load, before):
+            self._changes += 1
+            self._changed.set()
+            self._changed = asyncio.Event()
         # By the time of arrival on this machine's clock: replicas' clocks may differ.
         self._pinned[load.replica] = (self._called, load)
 
-    async def loads(self) -> Loads:
-        """Return the reports that have not expired."""
+    async def loads(self, seen: int | None = None) -> Loads:
+        """Return the reports that have not expired.
+
+        seen: the number that the caller had last. If nothing has changed since, wait for a change,
+        but at most IDLE_SECONDS.
+        """
+        if seen == self._changes:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), IDLE_SECONDS)
         self._called = now = time.monotonic()
         horizon = now - _MISSED_REPORTS * self._report_seconds
         self._pinned = {r: seen for r, seen in self._pinned.items() if seen[0] >= horizon}
         return Loads(
             reports=tuple(load for _, load in self._pinned.values()),
             settled=self._born < horizon,
+            number=self._changes,
         )
 
     def idle_seconds(self) -> float:
         """Return the seconds since the last call."""
         return time.monotonic() - self._called
+
+
+def differs(one: LoadReport, other: LoadReport) -> bool:
+    """Return whether two reports say anything else than that their replica lives."""
+    return one != other.model_copy(update={"time": one.time})
 
 
 class LoadBoardActor(LoadBoard):
@@ -93,17 +117,18 @@ class LoadsLine:
         self._line = ActorLine(connect)
         self._poll_seconds = poll_seconds
         self._away = False
+        self._seen: int | None = None
 
     async def fetch(self) -> None:
         """Fetch the reports once; a failure changes nothing."""
         try:
-            loads = await self._line.ask(lambda board: board.loads())
+            loads = await self._line.ask(lambda board: board.loads(self._seen))
         except ActorAwayError as error:
             if not self._away:
                 logger.warning("load board away, keeping the last reports: %s", error)
             self._away = True
             return
-        self._away = False
+        self._away, self._seen = False, loads.number
         # A young board has not heard from every replica: absence says nothing yet.
         kept = () if loads.settled else self.reports
         fresh = {load.replica: load for load in loads.reports}

@@ -18,7 +18,13 @@ from deployments import traces
 from deployments.actors import FEEDBACK, ActorAwayError, ActorLine, forever, running_actors
 from deployments.artifacts import method_specs, served_table
 from deployments.configuration import validated
-from deployments.loads.board import MOST_INTERVALS, REPORT_SECONDS, load_board
+from deployments.loads.board import (
+    IDLE_SECONDS,
+    MOST_INTERVALS,
+    REPORT_SECONDS,
+    differs,
+    load_board,
+)
 from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import pinned_cores
@@ -47,7 +53,11 @@ _TELL_AGAIN_SECONDS = 5.0
 
 
 class MethodReplica:
-    """Serve one engine and its methods; report its load a few times a second."""
+    """Serve one engine and its methods; report its load a few times a second, or once a second
+    while it stays the same."""
+
+    _reported: tuple[LoadReport, float] | None = None
+    """The last report that the board has, and when it was sent."""
 
     def __init__(self, config: AppConfig, methods: tuple[str, ...]) -> None:
         log_with_serve()
@@ -235,10 +245,15 @@ class MethodReplica:
         if not self._warm and (self._config.engine.openai is None or self._engine.load().healthy):
             self._warm = True  # also if it fails: requests then show what the engine can do
             await self._warm_up()
-        load = self._load()
+        load, now = self._load(), asyncio.get_running_loop().time()
+        if self._reported is not None:
+            last, sent = self._reported
+            if now < sent + IDLE_SECONDS and not differs(load, last):
+                return
         self._metrics.reported(load)
         try:
             await board.ask(partial(_report, load), _TIMEOUT_SECONDS)
+            self._reported = load, now
         except ActorAwayError as error:
             logger.warning("load report not delivered: %s", error)
 

@@ -81,6 +81,7 @@ class Loop:
 def test_the_lines_of_an_ingress_go_on(monkeypatch, kind, once, work):
     broken, line = Broken(2), object.__new__(kind)
     line._line, line._poll_seconds = ActorLine(None), 0.25
+    line._waiting, line._flush_seconds = {}, 0.25
     monkeypatch.setattr(line, once, broken.asked, raising=False)
     run_for(60.0, lambda: work(line))
     assert len(broken.calls) > 3
@@ -89,14 +90,14 @@ def test_the_lines_of_an_ingress_go_on(monkeypatch, kind, once, work):
 def test_a_replica_reports_on_after_an_error():
     board = SimpleNamespace(report=(reported := Broken(0)).asked)
     run_for(5.0, Replica([board], metrics=Broken(2))._report_forever)
-    assert len(reported.calls) > 10
+    assert len(reported.calls) > 3
 
 
 def test_a_replica_whose_warm_up_failed_reports():
     board, warm_up = SimpleNamespace(report=(reported := Broken(0)).asked), Broken(1)
     run_for(5.0, Replica([board], warm_up=warm_up.asked)._report_forever)
     assert len(warm_up.calls) == 1
-    assert len(reported.calls) > 10
+    assert len(reported.calls) > 3
 
 
 def test_a_replica_follows_heads_on_after_an_error(monkeypatch):

@@ -18,6 +18,7 @@ print(
     constants.RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD,
     constants.RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP,
     constants.RAY_SERVE_PROXY_USE_GRPC,
+    constants.RAY_SERVE_METRICS_EXPORT_INTERVAL_MS,
     handle_options.InitHandleOptions()._run_router_in_separate_loop,
 )
 """
@@ -36,7 +37,7 @@ def flags(environment):
 def test_ray_knows_the_variables():
     unset = dict.fromkeys([*transport.INGRESS, *transport.PROXY], "")
     read = flags({**unset, **transport.INGRESS, **transport.PROXY})
-    assert read == ["False", "False", "True", "False"]
+    assert read == ["False", "False", "True", "1000", "False"]
 
 
 def test_ray_knows_the_option_of_handles():

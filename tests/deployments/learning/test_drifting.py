@@ -220,9 +220,7 @@ async def test_an_ingress_takes_the_new_fit_over(config, prompts):
     async def connect():
         return actor
 
-    link = FeedbackLink(
-        served_table(config), connect, LoadsLine(connect, 60.0), 1e-6, 60.0, Metrics()
-    )
+    link = FeedbackLink(served_table(config), connect, LoadsLine(connect, 60.0), 1e-6, Metrics())
     assert link.drift is None
     await link.exchange()
     await learned(actor, prompts, [2] * WINDOW)

@@ -166,7 +166,7 @@ class TestLink:
 
         line = Line()
         loads = LoadsLine(line.connect, 60.0)
-        line.link = FeedbackLink(served_table(config), line.connect, loads, 1e-6, 60.0, Metrics())
+        line.link = FeedbackLink(served_table(config), line.connect, loads, 1e-6, Metrics())
         return line
 
     async def test_what_waited_is_delivered_when_the_actor_is_back(self, line, config):

@@ -68,6 +68,50 @@ async def test_a_young_board_does_not_hide_replicas_known_before(clock):
     assert {r.replica for r in door.line.reports} == {"b"}
 
 
+def test_an_ingress_hears_of_a_change_at_once_and_otherwise_once_a_second():
+    async def heard():
+        now = asyncio.get_running_loop().time
+        board, began = LoadBoard(0.25), now()
+        await board.report(load("a"))
+        seen = (await board.loads()).number
+        assert (await board.loads(seen + 1)).number == seen, "of an earlier board"
+        assert now() == began
+        waiting = asyncio.create_task(board.loads(seen))
+        await asyncio.sleep(0.25)
+        await board.report(load("a", time=7.0))
+        assert (await waiting).reports[0].time == 7.0
+        assert now() == began + board_module.IDLE_SECONDS
+        waiting = asyncio.create_task(board.loads(seen))
+        await asyncio.sleep(0.25)
+        await board.report(load("a", running=1))
+        assert (await waiting).reports[0].running == 1
+        assert now() == began + board_module.IDLE_SECONDS + 0.25
+
+    run_simulated(heard())
+
+
+def test_a_replica_reports_changes_at_once_and_otherwise_once_a_second():
+    async def reported():
+        board = LoadBoard(0.25)
+        replica, times, now = Replica([board]), [], asyncio.get_running_loop().time
+
+        async def report(one):
+            times.append(now())
+            await LoadBoard.report(board, one)
+
+        board.report = report
+        task = asyncio.create_task(replica._report_forever())
+        await asyncio.sleep(10.0)
+        assert 7 <= len(times) <= 11
+        times.clear()
+        changed, replica._load = now(), lambda: load(replica._name, running=1)
+        await asyncio.sleep(0.4)
+        task.cancel()
+        assert times[0] - changed < 0.4
+
+    run_simulated(reported())
+
+
 class Replica(MethodReplica):
     """The reports of a replica, to the board that `boards` ends with. Metrics and warm-up may
     fail."""

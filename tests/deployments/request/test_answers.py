@@ -165,7 +165,7 @@ async def test_a_pin_is_obeyed_and_never_fails_over(ingress):
 
 
 async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):
-    def fails(_):
+    def fails(*_):
         raise RuntimeError("no memory")
 
     good, ingress.answerer._embed = ingress.answerer._embed, fails
@@ -195,9 +195,9 @@ async def test_a_refit_while_a_prompt_is_embedded_decides_for_the_new_clusters(i
     old, embed = ingress.link.table, ingress.answerer._embed
     new = old.model_copy(update={"fit_id": "new", "centroids": old.centroids[::-1]})
 
-    def meanwhile(text):
+    def meanwhile(*asked):
         ingress.link.table = new
-        return embed(text)
+        return embed(*asked)
 
     before, _ = await ingress.answerer.route(prompt())
     ingress.answerer._embed = meanwhile
