@@ -275,7 +275,7 @@ class Controller:
         assert chosen.drafter is not None
         price = None
         if chosen.arm.tree:
-            rows = chosen.batch.together
+            rows = 4 * chosen.batch.together
             row = float(self._prices(rows)[rows]) / rows
             price = (
                 chosen.goodput
@@ -294,11 +294,11 @@ class Controller:
         found = {arm: self._speedup(place, arm, batch, drafter) for arm in arms}
         best = max(arms, key=lambda arm: found[arm])
         place.decisions += 1
-        arm, self._rival = best, CLEARLY * max(found[one] for one in arms if one is not best)
+        arm = best
         if place.decisions % EXPLORE == 0:
             worth = [one for one in arms if one != best and found[one] > CLEARLY * found[best]]
             arm = min(worth, key=lambda one: place.of(one).steps, default=best)
-            self._rival = CLEARLY * found[best]
+        self._rival = CLEARLY * found[best]
         again = self._at is place and self._arm is NOTHING
         self._rest = min(8 * EVERY, 2 * self._rest) if again else EVERY // 2
         self._at, self._arm, self._run, self._expected = place, arm, Realised(), found[arm]

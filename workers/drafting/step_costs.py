@@ -63,6 +63,8 @@ class StepCosts:
 
     def speed(self, bucket: int) -> float:
         """Return the factor on the table in batches of a size."""
+        if bucket not in self._speeds:
+            bucket = min(self._speeds, key=lambda one: abs(one - bucket), default=bucket)
         return self._speeds[bucket].value if bucket in self._speeds else 1.0
 
     def saw(self, bucket: int, rows: int, seconds: float) -> None:
@@ -70,7 +72,7 @@ class StepCosts:
         if not self._measured:
             return
         if bucket not in self._speeds:
-            self._speeds[bucket] = FadingRatio()
+            self._speeds[bucket] = FadingRatio(self.speed(bucket), weight=1.0)
         speed = self._speeds[bucket]
         ratio = seconds / float(self.table(rows)[rows])
         speed.saw(min(ratio, MOST_SURPRISE * speed.value))
