@@ -66,8 +66,9 @@ class Acceptance:
 
     def discount(self) -> None:
         """Forget most of what was learned, since another head drafts from now on."""
-        for ratio in (*self._confidence.values(), *sum(self._levels.values(), [])):
-            ratio.fade(EXCHANGED)
+        for ratios in (self._confidence.values(), *self._levels.values()):
+            for ratio in ratios:
+                ratio.fade(EXCHANGED)
 
     def _bin(self, stated: float, depth: int, greedy: bool) -> FadingRatio:
         key = greedy, min(depth, DEPTHS - 1), sum(stated > edge for edge in EDGES)

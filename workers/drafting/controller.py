@@ -72,10 +72,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The drafts of a step. found: what was looked up for each sequence. lengths: tokens of it that
-    are worth verifying where no drafter drafts. drafter: drafts up to `levels` levels for the
-    sequences `taken`. price: tokens that another level of a tree must bring to a sequence; None drafts a
-    chain of all levels. shares: how often each level is accepted where the one above is."""
+    """The drafts of a step.
+
+    found: what was looked up for each sequence. lengths: tokens of it that are worth verifying
+    where no drafter drafts. drafter: drafts up to `levels` levels for the sequences `taken`.
+    price: tokens that another level of a tree must bring to a sequence; None drafts a chain of all
+    levels. shares: how often each level is accepted where the one above is.
+    """
 
     found: Sequence[Continuation]
     lengths: Sequence[int]
@@ -107,7 +110,7 @@ class Controller:
     ones each step and sequence has looked-up tokens, a learned draft or neither, by the tokens that
     these are expected to bring and the tokens that their seconds are worth.
 
-    drafters: the learned ones, the best last. look_ups: None looks nothing up. failures: of
+    drafters: the learned ones; of equals the last is preferred. look_ups: None looks nothing up. failures: of
     look-ups, which then leave the learned drafters alone.
     """
 
@@ -119,7 +122,8 @@ class Controller:
         failures: Failures,
     ) -> None:
         self.costs, self.look_ups, self._failures = costs, look_ups, failures
-        best_first = sorted(reversed(drafters), key=lambda one: -sum(one.path((True, False))))
+        last_first = reversed(drafters)
+        best_first = sorted(last_first, key=lambda one: -sum(one.path((True, False))))
         self.drafters = {one.name: one for one in best_first}
         self._places: dict[tuple[int, bool], Place] = {}
         self._drafting: dict[tuple[str, int], FadingRatio] = {}
@@ -146,24 +150,31 @@ class Controller:
         assert self._chosen is not None
         return worthwhile(probabilities, self._prices(sum(map(len, probabilities))))[0]
 
-    def levels(self, decision: Decision) -> list[int]:
-        """Return how many tokens of a chain are worth verifying for each of the sequences that a
-        drafter drafts for, where the drafter says nothing of its tokens."""
-        assert self._chosen is not None
-        chosen, place, names = self._chosen, self._chosen.place, list(self._chosen.batch.limits)
-        drafter, paths = chosen.drafter, list[list[float]]()
-        assert drafter is not None
+    def chains(self, decision: Decision) -> tuple[list[int], set[int]]:
+        """Return how many tokens of each sequence's draft are worth verifying, and the sequences
+        for which the drafter drafts, where a draft is a chain, either looked up or the drafter's,
+        and the drafter says nothing of its tokens."""
+        chosen = self._chosen
+        assert chosen is not None
+        assert chosen.drafter is not None
+        drafter, traffic = chosen.drafter, chosen.place.traffic
+        usual, limits = sum(drafter.path(traffic)), list(chosen.batch.limits.items())
+        drafts = [one.probabilities for one in decision.found]
+        taken = set[int]()
         for index in decision.taken:
-            usual = sum(drafter.path(place.traffic))
-            ease = self._accepts(names[index], chosen) / usual if usual else 1.0
-            path = drafter.path(place.traffic, ease)[: decision.levels]
-            paths.append(path[: chosen.batch.limits[names[index]]])
-        if decision.price is not None:
-            level = chosen.goodput * self._level_seconds(drafter, place, len(paths))
-            depths = [sum(p[at] for p in paths if len(p) > at) for at in range(decision.levels)]
-            deepest = next((at for at, sum_ in enumerate(depths) if sum_ < level), decision.levels)
-            paths = [path[: max(1, deepest)] for path in paths]
-        return self.granted(paths)
+            name, limit = limits[index]
+            ease = self._accepts(name, chosen) / usual if usual else 1.0
+            path = drafter.path(traffic, ease)[: min(limit, decision.levels)]
+            if sum(path) >= decision.found[index].expected:
+                drafts[index] = tuple(path)
+                taken.add(index)
+        if chosen.arm.tree and taken:
+            level = chosen.goodput * self._level_seconds(drafter, chosen.place, len(taken))
+            for at in range(1, decision.levels):
+                if sum(drafts[i][at] for i in taken if len(drafts[i]) > at) < level:
+                    drafts = [d[:at] if i in taken else d for i, d in enumerate(drafts)]
+        lengths = self.granted(drafts)
+        return lengths, {index for index in taken if lengths[index]}
 
     def learn(
         self,
