@@ -1,7 +1,11 @@
 """How often a learned drafter's tokens are accepted: by level, and by the drafter's confidence."""
 
+import json
 import math
 from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
 
 from workers.drafting.fading import EXCHANGED, FadingRatio
 
@@ -77,14 +81,22 @@ class Acceptance:
         return self._confidence[key]
 
 
+def routed_shares(routing: Path, method: str, levels: int) -> tuple[float, float]:
+    """Return the share of every level at temperature 0 and above with which a method with so many
+    levels has the acceptance of a routing table; USUAL where there is no table of it."""
+    try:
+        names = json.loads((routing / "routing.json").read_text())["methods"]
+        with np.load(routing / "routing.npz") as arrays:
+            at = names.index(method)
+            tokens, steps = (arrays[f"acceptance_{of}"][:, at].sum(0) for of in ("tokens", "steps"))
+        greedy, sampled = tokens[0] / steps[0], tokens[1:].sum() / steps[1:].sum()
+        return share_of(float(greedy), levels), share_of(float(sampled), levels)
+    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError):
+        return USUAL, USUAL
+
+
 def share_of(acceptance: float, levels: int) -> float:
-    """Return the share of every level with which so many tokens per step are emitted: the root of
-    1 + a + ... + a^levels = acceptance."""
-    low, high = 0.0, 1.0
-    for _ in range(30):
-        share = (low + high) / 2
-        if sum(share**level for level in range(levels + 1)) < acceptance:
-            low = share
-        else:
-            high = share
-    return low
+    """Return the share a of every level with which acceptance = 1 + a + ... + a^levels."""
+    shares = np.linspace(0.0, 1.0, 1001)
+    tokens = sum(shares**level for level in range(levels + 1))
+    return float(np.interp(acceptance, tokens, shares))

@@ -39,11 +39,13 @@ def arms_of(levels: int, *, look_ups: bool) -> list[Arm]:
 @dataclass(slots=True)
 class Realised:
     """Steps with an arm. plain: seconds in which plain decoding would emit their tokens by the
-    table of step costs, so that batches of one bucket compare. seconds: that they took."""
+    table of step costs, so that batches of one bucket compare. seconds: that they took. accepted: draft tokens of a
+    sequence with a learned draft."""
 
     plain: float = 0.0
     seconds: float = 0.0
     steps: float = 0.0
+    accepted: FadingRatio = field(default_factory=FadingRatio)
 
     def saw(self, plain: float, seconds: float) -> None:
         """Add a step. One that took very long was disturbed."""
@@ -78,8 +80,6 @@ class Place:
     bucket: int
     greedy: bool
     arms: dict[Arm, Realised] = field(default_factory=dict)
-    accepted: FadingRatio = field(default_factory=FadingRatio)
-    """Tokens of a learned step and sequence that are accepted, in small batches."""
     steps: int = 0
     drafted: int = 0
     decisions: int = 0
@@ -123,7 +123,8 @@ class Place:
         """Add a share of what an earlier process's arms realised."""
         for levels, look_ups, tree, *sums in rows:
             arm = Arm(int(levels), look_ups=bool(look_ups), tree=bool(tree))
-            self.arms[arm] = Realised(*(share * one for one in sums))
+            plain, seconds, steps = (share * one for one in sums)
+            self.arms[arm] = Realised(plain, seconds, steps)
 
 
 def bucket_of(sequences: int) -> int:

@@ -128,7 +128,7 @@ class Controller:
         self._places: dict[tuple[int, bool], Place] = {}
         self._drafting: dict[tuple[str, int], FadingRatio] = {}
         self._copied = {greedy: FadingRatio(COPIED) for greedy in (False, True)}
-        self._accepted: dict[Hashable, FadingRatio] = {}
+        self._ease: dict[Hashable, FadingRatio] = {}
         self._chosen: _Chosen | None = None
         self._arm, self._left, self._rest, self._expected = NOTHING, 0, EVERY // 2, 1.0
         self._at: Place | None = None
@@ -158,13 +158,12 @@ class Controller:
         assert chosen is not None
         assert chosen.drafter is not None
         drafter, traffic = chosen.drafter, chosen.place.traffic
-        usual, limits = sum(drafter.path(traffic)), list(chosen.batch.limits.items())
+        limits = list(chosen.batch.limits.items())
         drafts = [one.probabilities for one in decision.found]
         taken = set[int]()
         for index in decision.taken:
             name, limit = limits[index]
-            ease = self._accepts(name, chosen) / usual if usual else 1.0
-            path = drafter.path(traffic, ease)[: min(limit, decision.levels)]
+            path = drafter.path(traffic, self._ease_of(name))[: min(limit, decision.levels)]
             if sum(path) >= decision.found[index].expected:
                 drafts[index] = tuple(path)
                 taken.add(index)
@@ -196,9 +195,10 @@ class Controller:
             self.look_ups.learn(sequence, tokens, verified)
         if draft is not None and chosen.drafter is not None:
             chosen.drafter.saw(chosen.place.traffic, *draft)
-            chosen.place.accepted.saw(len(tokens) - 1)
-            mine = self._accepted.setdefault(sequence, FadingRatio(memory=40.0))
-            mine.saw(len(tokens) - 1)
+            usual = self._usual(chosen)
+            mine = self._ease.setdefault(sequence, FadingRatio(memory=40.0))
+            mine.saw(len(tokens) - 1, usual)
+            chosen.place.of(chosen.arm).accepted.saw(len(tokens) - 1)
 
     def drafted(self, levels: int, seconds: float, missing: Sequence[int]) -> None:
         """Learn that the chosen drafter drafted so many levels, 0 if it failed, for sequences of
@@ -222,6 +222,8 @@ class Controller:
             return
         table = self.costs.table(step.sequences)
         chosen.place.saw(chosen.arm, step, table)
+        if chosen.arm != self._arm:
+            return
         self._run.saw(step.tokens * float(table[step.sequences]) / step.sequences, step.seconds)
         if self._run.steps >= EVERY // 4 and self._run.plain < self._rival * self._run.seconds:
             self._left = 0
@@ -236,7 +238,7 @@ class Controller:
 
     def forget(self, sequence: Hashable) -> None:
         """Forget a sequence."""
-        self._accepted.pop(sequence, None)
+        self._ease.pop(sequence, None)
         if self.look_ups is not None:
             self.look_ups.end(sequence)
 
@@ -252,11 +254,13 @@ class Controller:
         lengths, looked_up = worthwhile([one.probabilities for one in found], prices)
         if drafter is not None:
             copied = [sum(f.probabilities[:n]) for f, n in zip(found, lengths, strict=True)]
-            mine = [self._accepts(name, chosen) for name in batch.limits]
+            usual = self._usual(chosen)
+            mine = [usual * self._ease_of(name) for name in batch.limits]
             due = place.steps - place.drafted >= EXPLORE
             can = [i for i, unread in enumerate(missing) if unread is not None]
-            taken = [i for i in can if due or mine[i] >= copied[i]]
-            gained = sum(map(max, mine, copied)) - chosen.goodput * self._extra(chosen)
+            taken = [i for i in can if due or 2.0 * mine[i] >= copied[i]]
+            both = [one + 0.5 * more for one, more in zip(mine, copied, strict=True)]
+            gained = sum(map(max, both, copied)) - chosen.goodput * self._extra(chosen)
             if taken and (due or gained > looked_up):
                 place.drafted = place.steps
                 return self._learned(chosen, found, taken)
@@ -267,7 +271,10 @@ class Controller:
     def _of_all(self, place: Place, batch: Batch) -> Decision:
         """Choose an arm for all sequences of a large batch."""
         if self._at is not place or self._left <= 0:
-            self._decide(place, batch)
+            ready, _ = self._ready(batch)
+            levels = ready.levels if ready else 0
+            arms = arms_of(levels, look_ups=self.look_ups is not None)
+            self._decide(place, batch, ready, arms)
         self._left -= 1
         drafter, missing = self._ready(batch) if self._arm.levels else (None, ())
         arm = self._arm if drafter else replace(self._arm, levels=0, tree=False)
@@ -298,10 +305,10 @@ class Controller:
         shares = chosen.drafter.shares(chosen.place.traffic)
         return Decision(found, [0] * len(found), taken, name, levels, price, shares)
 
-    def _decide(self, place: Place, batch: Batch) -> None:
+    def _decide(
+        self, place: Place, batch: Batch, drafter: Acceptance | None, arms: Sequence[Arm]
+    ) -> None:
         """Choose the arm of the next steps: the best, or one that was tried little."""
-        drafter, _ = self._ready(batch)
-        arms = arms_of(drafter.levels if drafter else 0, look_ups=self.look_ups is not None)
         found = {arm: self._speedup(place, arm, batch, drafter) for arm in arms}
         best = max(arms, key=lambda arm: found[arm])
         place.decisions += 1
@@ -371,12 +378,15 @@ class Controller:
     def _level_seconds(self, drafter: Acceptance, place: Place, sequences: int) -> float:
         return self._of_level(drafter, place).value * float(self.costs.table(sequences)[sequences])
 
-    def _accepts(self, sequence: Hashable, chosen: _Chosen) -> float:
-        """Return how many tokens of a learned draft a sequence is expected to accept."""
+    def _usual(self, chosen: _Chosen) -> float:
+        """Return how many tokens of a learned draft a sequence usually accepts."""
         assert chosen.drafter is not None
-        usual = chosen.place.accepted.given(sum(chosen.drafter.path(chosen.place.traffic)))
-        mine = self._accepted.get(sequence)
-        return usual if mine is None else mine.given(usual)
+        path = chosen.drafter.path(chosen.place.traffic)[: chosen.arm.levels]
+        return chosen.place.of(chosen.arm).accepted.given(sum(path))
+
+    def _ease_of(self, sequence: Hashable) -> float:
+        """Return a sequence's accepted over usual draft tokens."""
+        return self._ease[sequence].value if sequence in self._ease else 1.0
 
     def _ready(self, batch: Batch) -> tuple[Acceptance | None, Sequence[int | None]]:
         """Return the best drafter that can draft for a sequence, and the tokens that it misses of

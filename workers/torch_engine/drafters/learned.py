@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from workers.batch_schedule import schedule_of
-from workers.drafting.acceptance import Acceptance
+from workers.drafting.acceptance import Acceptance, routed_shares
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
 from workers.torch_engine.build_context import BuildContext
@@ -114,5 +114,6 @@ def learned_by(name: str, context: BuildContext) -> Learned | None:
     trees = dict[int, Tree]()
     for width in range(1, WIDEST + 1):
         trees[width] = registry.build("tree", "eagle2", context, {"nodes": NODES, "k": width})
-    levels = schedule_of(spec).gamma(1) + DEEPER
-    return Learned(Acceptance(name, levels), drafter, trees)
+    levels = schedule_of(spec).gamma(1)
+    usual = routed_shares(context.bundle.path / "routing", name, levels)
+    return Learned(Acceptance(name, levels + DEEPER, usual), drafter, trees)
