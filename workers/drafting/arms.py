@@ -46,6 +46,7 @@ class Realised:
     seconds: float = 0.0
     steps: float = 0.0
     accepted: FadingRatio = field(default_factory=FadingRatio)
+    slower: FadingRatio = field(default_factory=lambda: FadingRatio(memory=64.0))
 
     def saw(self, plain: float, seconds: float) -> None:
         """Add a step. One that took very long was disturbed."""

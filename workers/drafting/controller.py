@@ -222,6 +222,8 @@ class Controller:
             return
         table = self.costs.table(step.sequences)
         chosen.place.saw(chosen.arm, step, table)
+        plain = self.costs.speed(bucket) * float(table[step.sequences])
+        chosen.place.of(chosen.arm).slower.saw(step.seconds / plain)
         if chosen.arm != self._arm:
             return
         self._run.saw(step.tokens * float(table[step.sequences]) / step.sequences, step.seconds)
@@ -256,7 +258,7 @@ class Controller:
             copied = [sum(f.probabilities[:n]) for f, n in zip(found, lengths, strict=True)]
             usual = self._usual(chosen)
             mine = [usual * self._ease_of(name) for name in batch.limits]
-            due = place.steps - place.drafted >= EXPLORE
+            due = place.steps - place.drafted >= EVERY // 2
             can = [i for i, unread in enumerate(missing) if unread is not None]
             taken = [i for i in can if due or 2.0 * mine[i] >= copied[i]]
             both = [one + 0.5 * more for one, more in zip(mine, copied, strict=True)]
@@ -366,9 +368,8 @@ class Controller:
         """Return the seconds of a learned step beyond those of a plain one."""
         together, realised = chosen.batch.together, chosen.place.of(chosen.arm)
         prior = self._prior(chosen.place, chosen.arm, chosen.batch, chosen.drafter)[1]
-        seconds = (prior * 8.0 + realised.seconds) / (8.0 + realised.steps)
         plain = self.costs.speed(chosen.place.bucket) * float(self.costs.table(together)[together])
-        return seconds - plain
+        return plain * (realised.slower.given(prior / plain) - 1.0)
 
     def _of_level(self, drafter: Acceptance, place: Place) -> FadingRatio:
         """Return what a level of drafts costs, in plain steps by the table."""
