@@ -24,6 +24,12 @@ class Arm:
     look_ups: bool = False
     tree: bool = False
 
+    @property
+    def whole(self) -> bool:
+        """Whether a large batch verifies the whole drafts: rows of even length cost less attention
+        than is won by leaving improbable tokens out."""
+        return self.levels > 0 and not (self.tree or self.look_ups)
+
 
 NOTHING, LOOK_UPS_ALONE = Arm(), Arm(look_ups=True)
 
@@ -38,9 +44,12 @@ def arms_of(levels: int, *, look_ups: bool) -> list[Arm]:
 
 @dataclass(slots=True)
 class Realised:
-    """Steps with an arm. plain: seconds in which plain decoding would emit their tokens by the
-    table of step costs, so that batches of one bucket compare. seconds: that they took. accepted: draft tokens of a
-    sequence with a learned draft."""
+    """Steps with an arm.
+
+    plain: seconds in which plain decoding would emit their tokens by the table of step costs, so
+    that batches of one bucket compare. seconds: that they took. accepted: draft tokens of a
+    sequence with a learned draft. slower: a step's seconds, in plain steps.
+    """
 
     plain: float = 0.0
     seconds: float = 0.0

@@ -148,6 +148,9 @@ class Controller:
         probabilities: of each sequence's tokens, falling, each with all before it.
         """
         assert self._chosen is not None
+        chosen = self._chosen
+        if chosen.arm.whole and not chosen.place.small and not chosen.looked_up:
+            return [len(one) for one in probabilities]
         return worthwhile(probabilities, self._prices(sum(map(len, probabilities))))[0]
 
     def chains(self, decision: Decision) -> tuple[list[int], set[int]]:
@@ -341,14 +344,14 @@ class Controller:
         """Return the speedup and the seconds of an arm's steps by the table of step costs and what
         is accepted of drafts."""
         path = drafter.path(place.traffic)[: arm.levels] if drafter and arm.levels else []
-        copied = self._copied[place.greedy].value if arm.look_ups else 0.0
-        copied *= 0.5 if path else 1.0  # the drafter has some of the tokens too
+        # a learned draft has most of the tokens that are looked up
+        copied = self._copied[place.greedy].value if arm == LOOK_UPS_ALONE else 0.0
         count, together = len(batch.limits), batch.together
         table = self.costs.table(together + int(count * (len(path) + 2.0 * copied)))
         speed, best = self.costs.speed(place.bucket), (0.0, 1.0)
         plain = float(table[together])
         drafting = len(path) * self._level_seconds(drafter, place, count) if drafter else 0.0
-        for verified in range(len(path) + 1):
+        for verified in range(len(path) if arm.whole else 0, len(path) + 1):
             tokens = together + count * (sum(path[:verified]) + copied)
             rows = together + int(count * (verified + 1.6 * copied))
             seconds = speed * float(table[rows]) + drafting
