@@ -110,8 +110,8 @@ class Controller:
     ones each step and sequence has looked-up tokens, a learned draft or neither, by the tokens that
     these are expected to bring and the tokens that their seconds are worth.
 
-    drafters: the learned ones; of equals the last is preferred. look_ups: None looks nothing up. failures: of
-    look-ups, which then leave the learned drafters alone.
+    drafters: the learned ones; of equals the last is preferred. look_ups: None looks nothing up.
+    failures: of look-ups, which then leave the learned drafters alone.
     """
 
     def __init__(

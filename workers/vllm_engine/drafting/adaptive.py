@@ -104,8 +104,8 @@ class Adaptive:
     """Choose drafts with `Controller`, from what vLLM's steps show.
 
     Steps are timed from one choice to the next. The responses of all methods are looked up later.
-    A step may be any object with the methods of Step that are called here. followers: the drafters with KV of their own. failures: counts and disables drafters that
-    fail.
+    A step may be any object with the methods of Step that are called here. followers: the drafters
+    with KV of their own. failures: counts and disables drafters that fail.
     """
 
     def __init__(
