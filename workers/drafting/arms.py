@@ -15,7 +15,7 @@ REMEMBERED = 1024.0
 """Steps of a bucket after which its realised seconds count for 1/e."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Arm:
     """A way to draft. levels: of a learned draft, which is a chain or, as `tree`, ends where
     another level does not pay; 0 drafts with none. look_ups: whether texts are looked up."""
@@ -121,20 +121,6 @@ class Place:
         plain = step.tokens * float(table[step.sequences]) / step.sequences
         self.of(arm).saw(plain, step.seconds)
         self.steps += 1
-
-    def to_config(self) -> list[list[float]]:
-        """Return what the arms realised, as plain values."""
-        return [
-            [arm.levels, arm.look_ups, arm.tree, one.plain, one.seconds, one.steps]
-            for arm, one in self.arms.items()
-        ]
-
-    def add(self, rows: Sequence[Sequence[float]], share: float) -> None:
-        """Add a share of what an earlier process's arms realised."""
-        for levels, look_ups, tree, *sums in rows:
-            arm = Arm(int(levels), look_ups=bool(look_ups), tree=bool(tree))
-            plain, seconds, steps = (share * one for one in sums)
-            self.arms[arm] = Realised(plain, seconds, steps)
 
 
 def bucket_of(sequences: int) -> int:

@@ -41,13 +41,3 @@ class FadingRatio:
         """Forget a share of the observations."""
         self._observed *= 1.0 - share
         self._expected *= 1.0 - share
-
-    @property
-    def observations(self) -> tuple[float, float]:
-        """What was observed and expected, as `add` takes it."""
-        return self._observed, self._expected
-
-    def add(self, observed: float, expected: float) -> None:
-        """Add observations of an earlier process."""
-        self._observed += observed
-        self._expected += expected

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workers.drafting.acceptance import Acceptance
-from workers.drafting.arms import LOOK_UPS_ALONE, NOTHING, Arm, Place, arms_of, worthwhile
+from workers.drafting.arms import NOTHING, worthwhile
 from workers.drafting.controller import EVERY, EXPLORE, Batch, Controller, Decision
 from workers.drafting.failures import Failures
 from workers.drafting.lookup.look_ups import LookUps
@@ -210,12 +210,3 @@ def test_an_exchanged_head_is_judged_anew() -> None:
     world.controller.exchanged("d0")
     assert drafter.shares(place.traffic)[0] < share
     assert place.of(world.controller._arm).steps < 0.3 * seen
-
-
-def test_what_was_realised_passes_through_plain_values() -> None:
-    place, again = Place(8, greedy=True), Place(8, greedy=True)
-    place.saw(LOOK_UPS_ALONE, Finished(8, 10, 9, 2.0, 0.1), np.ones(9))
-    again.add(place.to_config(), 0.5)
-    assert again.of(LOOK_UPS_ALONE).speedup(1.0, 0.0) == place.of(LOOK_UPS_ALONE).speedup(1.0, 0.0)
-    assert again.of(LOOK_UPS_ALONE).steps == 0.5
-    assert arms_of(5, look_ups=True)[-1] == Arm(5, look_ups=True, tree=True)
