@@ -91,8 +91,12 @@ class Decision:
 
 @dataclass(slots=True)
 class _Chosen:
-    """The arm of the present step, and the acceptance of its drafter. goodput: expected tokens per
-    second. counts: whether the arm is to blame for the step's seconds."""
+    """The arm of the present step, and the acceptance of its drafter.
+
+    goodput: expected tokens per second. usual: tokens of a learned draft that a sequence of a small
+    batch accepts. looked_up: sequences that were. counts: whether the arm is to blame for the
+    step's seconds.
+    """
 
     place: Place
     arm: Arm
@@ -100,6 +104,7 @@ class _Chosen:
     batch: Batch
     drafter: Acceptance | None = None
     looked_up: Collection[Hashable] = ()
+    usual: float = 0.0
     counts: bool = True
 
 
@@ -198,9 +203,8 @@ class Controller:
             self.look_ups.learn(sequence, tokens, verified)
         if draft is not None and chosen.drafter is not None:
             chosen.drafter.saw(chosen.place.traffic, *draft)
-            usual = self._usual(chosen)
             mine = self._ease.setdefault(sequence, FadingRatio(memory=40.0))
-            mine.saw(len(tokens) - 1, usual)
+            mine.saw(len(tokens) - 1, chosen.usual)
             chosen.place.of(chosen.arm).accepted.saw(len(tokens) - 1)
 
     def drafted(self, levels: int, seconds: float, missing: Sequence[int]) -> None:
@@ -252,20 +256,20 @@ class Controller:
         drafter, missing = self._ready(batch)
         levels = drafter.levels if drafter else 0
         learned = Arm(levels, look_ups=self.look_ups is not None, tree=True)
-        speedup = place.realised.speedup(*self._prior(place, learned, batch, drafter))
-        chosen = self._begin(place, learned, batch, drafter, speedup)
+        prior = self._prior(place, learned, batch, drafter)
+        chosen = self._begin(place, learned, batch, drafter, place.realised.speedup(*prior))
         found = self._look_up(batch, batch.limits)
         prices = self._prices(sum(len(one.tokens) for one in found))
         lengths, looked_up = worthwhile([one.probabilities for one in found], prices)
         if drafter is not None:
             copied = [sum(f.probabilities[:n]) for f, n in zip(found, lengths, strict=True)]
-            usual = self._usual(chosen)
-            mine = [usual * self._ease_of(name) for name in batch.limits]
+            extra, chosen.usual = self._learned_step(chosen, prior)
+            mine = [chosen.usual * self._ease_of(name) for name in batch.limits]
             due = place.steps - place.drafted >= EVERY // 2
             can = [i for i, unread in enumerate(missing) if unread is not None]
             taken = [i for i in can if due or 2.0 * mine[i] >= copied[i]]
             both = [one + 0.5 * more for one, more in zip(mine, copied, strict=True)]
-            gained = sum(map(max, both, copied)) - chosen.goodput * self._extra(chosen)
+            gained = sum(map(max, both, copied)) - chosen.goodput * extra
             if taken and (due or gained > looked_up):
                 place.drafted = place.steps
                 return self._learned(chosen, found, taken)
@@ -367,12 +371,15 @@ class Controller:
         price = chosen.goodput * self.costs.speed(chosen.place.bucket)
         return np.asarray(price * (table - table[0]))
 
-    def _extra(self, chosen: _Chosen) -> float:
-        """Return the seconds of a learned step beyond those of a plain one."""
-        together, realised = chosen.batch.together, chosen.place.of(chosen.arm)
-        prior = self._prior(chosen.place, chosen.arm, chosen.batch, chosen.drafter)[1]
-        plain = self.costs.speed(chosen.place.bucket) * float(self.costs.table(together)[together])
-        return plain * (realised.slower.given(prior / plain) - 1.0)
+    def _learned_step(self, chosen: _Chosen, prior: tuple[float, float]) -> tuple[float, float]:
+        """Return the seconds of a learned step beyond those of a plain one, and the draft tokens
+        that a sequence usually accepts in it. prior: see _prior."""
+        batch, realised = chosen.batch, chosen.place.of(chosen.arm)
+        table = float(self.costs.table(batch.together)[batch.together])
+        plain, (speedup, seconds) = self.costs.speed(chosen.place.bucket) * table, prior
+        accepted = batch.together * (speedup * seconds / table - 1.0) / len(batch.limits)
+        extra = plain * (realised.slower.given(seconds / plain) - 1.0)
+        return extra, realised.accepted.given(accepted)
 
     def _of_level(self, drafter: Acceptance, place: Place) -> FadingRatio:
         """Return what a level of drafts costs, in plain steps by the table."""
@@ -381,12 +388,6 @@ class Controller:
 
     def _level_seconds(self, drafter: Acceptance, place: Place, sequences: int) -> float:
         return self._of_level(drafter, place).value * float(self.costs.table(sequences)[sequences])
-
-    def _usual(self, chosen: _Chosen) -> float:
-        """Return how many tokens of a learned draft a sequence usually accepts."""
-        assert chosen.drafter is not None
-        path = chosen.drafter.path(chosen.place.traffic)[: chosen.arm.levels]
-        return chosen.place.of(chosen.arm).accepted.given(sum(path))
 
     def _ease_of(self, sequence: Hashable) -> float:
         """Return a sequence's accepted over usual draft tokens."""
