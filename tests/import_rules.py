@@ -119,7 +119,7 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
 ASSEMBLERS = {
     "workers": {"loader"},
     "workers/torch_engine": {
-        *("engine", "method", "processed_logits", "rehearsal", "scheduler", "step", "target"),
+        *("engine", "method", "processed_logits", "scheduler", "step", "target"),
     },
     "router": {"fit"},
     "deployments": {"app", "ingress", "run"},

@@ -31,7 +31,6 @@ from workers.torch_engine.interfaces import Drafter
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.model import load_target
-from workers.torch_engine.rehearsal import rehearse
 from workers.torch_engine.scheduler import Limits, Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
@@ -256,7 +255,6 @@ def load_models(
     with torch.inference_mode():
         if target.costs.wanted:
             target.measure_costs()
-            rehearse(target, built.values(), context, rows)
         joint = target.joint_rows(min(chunk, capacity))
     scheduler = Scheduler(
         target,

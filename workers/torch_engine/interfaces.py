@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from workers.drafting.step_costs import Finished
 from workers.torch_engine.distribution import Place
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.kv_pool import Lease
@@ -121,6 +122,15 @@ class Remembering(Resuming, Protocol):
 
     def drop(self, lease: Lease) -> None:
         """Free a kept row."""
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """A drafter that decides by what steps take."""
+
+    def finished(self, step: Finished) -> None:
+        """Learn from a step that it drafted for."""
         ...
 
 

@@ -10,6 +10,7 @@ from copy import copy
 from typing import TypeVar
 
 from schemas import TokenLogprobs
+from workers.drafting.step_costs import Finished
 from workers.engine import RequestFaultError
 from workers.torch_engine.drafters.jump_forward import force, forced
 from workers.torch_engine.interfaces import Proposal, TargetOutput
@@ -47,14 +48,25 @@ def step(
     A sequence that has emitted nothing yet drafts nothing: reading (the rest of) its prompt emits
     its first token. Failures are returned, with the sequences they hit; the others have moved on.
     """
+    clock = time.perf_counter()
     ordered = sorted(batch, key=lambda s: s.lease.row)
+    before = [sequence.output_tokens for sequence in ordered]
     proposals = [_blank(s, methods[s.method], len(batch)) for s in ordered]
-    _draft(proposals, methods)
+    free = _draft(proposals, methods)
+    rows = len(ordered) + sum(map(len, proposals))
+    drafting = time.perf_counter() - clock
     together = Counter(sequence.method for sequence in batch)
     for sequence in ordered:
         if sequence.output_tokens:
             sequence.tally.count_step(together)
-    return _decode(proposals, target, methods)
+    errors = _decode(proposals, target, methods)
+    if free and all(before) and not errors:
+        tokens = sum(sequence.output_tokens for sequence in ordered) - sum(before)
+        seconds = time.perf_counter() - clock
+        finished = Finished(len(ordered), tokens, rows, seconds, drafting)
+        for drafter in {id(d): d for s in ordered if (d := methods[s.method].decides)}.values():
+            drafter.finished(finished)
+    return errors
 
 
 def _decode(
@@ -72,15 +84,10 @@ def _decode(
     verified = _verify(numbers, output, methods, errors)
     # the forward has ended only now that the choice of tokens has read its results
     seconds, forward = time.perf_counter() - clock, target.stopwatch.seconds()
-    widths = [output.pending[p.sequence.id] + len(p) for p in numbers]
-    context = sum(len(p.sequence.tokens) for p in numbers)
-    decoding = all(p.sequence.output_tokens for p in numbers)
     _book(numbers, "verify_seconds", forward)
     _book(numbers, "sample_seconds", max(0.0, seconds - forward))
     for proposal, path in verified:
         errors += _settle(proposal, path, output, target, methods)
-    if decoding and not errors and not degraded:
-        target.costs.step.saw(widths, context, time.perf_counter() - clock)
     for proposal in degraded:
         errors += _decode_shallower(proposal, target, methods)
     return errors
@@ -192,15 +199,18 @@ def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
     return Proposal(sequence=sequence, plan=plan, limit=limit)
 
 
-def _draft(proposals: list[Proposal], methods: Mapping[str, Method]) -> None:
-    """Let each drafter draft for all its sequences; where it fails they have no drafts.
+def _draft(proposals: list[Proposal], methods: Mapping[str, Method]) -> bool:
+    """Let each drafter draft for all its sequences; where it fails they have no drafts. Return
+    whether no grammar forced a token.
 
     Every draft begins with the tokens that the request's grammar forces. A drafter is not asked
     where it could add nothing to them.
     """
+    free = True
     for members in _grouped(proposals, lambda p: id(p.plan.drafter)):
         clock = time.perf_counter()
         given = [forced(member) for member in members]
+        free = free and not any(given)
         asked = [p for p, tokens in zip(members, given, strict=True) if p.limit > len(tokens)]
         for member in asked:
             member.others = len(proposals) - len(asked)
@@ -209,6 +219,7 @@ def _draft(proposals: list[Proposal], methods: Mapping[str, Method]) -> None:
         for member, tokens in zip(members, given, strict=True):
             force(member, tokens)
         _book(members, "draft_seconds", time.perf_counter() - clock)
+    return free
 
 
 def _forward(proposals: list[Proposal], target: Target) -> TargetOutput:

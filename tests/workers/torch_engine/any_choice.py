@@ -1,20 +1,33 @@
-"""In the place of `choose`: whoever, for whomever."""
+"""In the place of the controller's choices: whoever, for whomever."""
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
-from workers.drafting.goodput import Choice, Offer
+import pytest
+
+from workers.drafting.arms import Arm, Place
+from workers.drafting.controller import Batch, Controller, Decision
 
 
-def anyhow(draw: random.Random) -> Callable[..., Choice]:
-    """Any of the offers or none, for any of the sequences; the others copy, or draft nothing."""
+def choose_anyhow(monkeypatch: pytest.MonkeyPatch, draw: random.Random) -> None:
+    """Let any drafter or none draft for any of the sequences; the others copy, or draft nothing."""
 
-    def choose(looked_up: Sequence[Sequence[float]], offers: Sequence[Offer], *_: Any) -> Choice:
-        everyone = range(len(looked_up))
-        offer = draw.choice([None, *range(len(offers))])
-        taken = [] if offer is None else [i for i in everyone if draw.random() < 0.6]
-        lengths = [0 if i in taken else draw.randint(0, len(looked_up[i])) for i in everyone]
-        return Choice(lengths, offer if taken else None, taken, 0.0)
+    def choose(self: Controller, batch: Batch) -> Decision:
+        missing = {name: batch.missing(name) for name in self.drafters}
+        name = draw.choice([None, *(n for n, unread in missing.items() if unread is not None)])
+        drafter, place = self.drafters.get(name or ""), Place(1, batch.greedy)
+        arm = Arm(drafter.levels if drafter else 0, look_ups=True, tree=True)
+        chosen = self._begin(place, arm, batch, drafter, 1.0)
+        found = self._look_up(batch, batch.limits)
+        can = [i for i, unread in enumerate(missing.get(name) or ()) if unread is not None]
+        taken = [i for i in can if draw.random() < 0.6]
+        if taken:
+            return replace(self._learned(chosen, found, taken), price=0.0)
+        chosen.drafter = None
+        return Decision(found, [draw.randint(0, len(one.tokens)) for one in found])
 
-    return choose
+    def granted(_: Controller, probabilities: list[list[float]]) -> list[int]:
+        return [draw.randint(0, len(one)) for one in probabilities]
+
+    monkeypatch.setattr(Controller, "choose", choose)
+    monkeypatch.setattr(Controller, "granted", granted)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest_bundle import byte_tokenizer, make_bundle
 from decoding import SMALL, reading, without_reading
@@ -10,7 +11,8 @@ from rig import Rig
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
-from workers.drafting.step_costs import Floats, StepCosts, StepSeconds
+from workers.drafting import controller
+from workers.drafting.step_costs import Finished, Floats, StepCosts
 from workers.torch_engine.engine import TorchEngine
 
 Loader = Callable[..., TorchEngine]
@@ -89,10 +91,19 @@ def make_rig() -> Iterator[Callable[..., Rig]]:
 
 @pytest.fixture
 def cost(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Floats], Floats]], None]:
-    """cost(seconds): steps cost so much by their rows, and drafting nothing."""
+    """cost(seconds): steps cost so much by their rows, drafting nothing, and no arm is tried for
+    the sake of its seconds."""
 
     def fixed(seconds: Callable[[Floats], Floats]) -> None:
-        monkeypatch.setattr(StepSeconds, "of", lambda _, rows, *__: seconds(rows))
-        monkeypatch.setattr(StepCosts, "drafting", lambda *_: 0.0)
+        def table(_: StepCosts, rows: int) -> Floats:
+            return np.asarray(seconds(np.arange(rows + 1.0)), float)
+
+        def finished(self: controller.Controller, _: Finished) -> None:
+            self._chosen = None
+
+        monkeypatch.setattr(StepCosts, "table", table)
+        monkeypatch.setattr(controller.Controller, "finished", finished)
+        monkeypatch.setattr(controller.Controller, "_level_seconds", lambda *_: 0.0)
+        monkeypatch.setattr(controller, "EVERY", 10**6)
 
     return fixed

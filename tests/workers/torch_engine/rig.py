@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -26,8 +27,9 @@ def has_seen(engine: TorchEngine, **held: int) -> None:
     """Let so many levels of each learned drafter's drafts for earlier requests hold; by method."""
     adaptive: Any = engine._methods["adaptive"].plan.drafter
     for name, one in adaptive.learned.items():
-        for _ in range(40):
-            one.expectation.saw(held[name], one.expectation.levels)
+        for traffic in product((False, True), (False, True)):
+            for _ in range(40):
+                one.acceptance.saw(traffic, held[name], one.acceptance.levels)
 
 
 class _Idle(TorchEngine):

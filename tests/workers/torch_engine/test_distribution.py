@@ -12,16 +12,14 @@ import numpy as np
 import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import table_world as world
-from any_choice import anyhow
+from any_choice import choose_anyhow
 from decoding import method_of
 from engine_chances import answers_p_value
 
 from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
-from workers.drafting import controller
 from workers.methods import get_method
 from workers.torch_engine import registry
-from workers.torch_engine.drafters import adaptive
 from workers.torch_engine.sequence import Tally
 
 RIGHT = 1e-3
@@ -176,8 +174,7 @@ async def test_a_whole_engine_that_chooses_among_drafters(
     """Every step any drafter for any of the sequences, with what is foretold beside it, and all of
     it verified: who drafted says nothing of what is said."""
     cost(np.ones_like)
-    for module in (controller, adaptive):
-        monkeypatch.setattr(module, "choose", anyhow(random.Random(1)))
+    choose_anyhow(monkeypatch, random.Random(1))
     settings = {"drafter": drafter, "stop": {"gamma": 4}}
     method = get_method("adaptive").model_copy(update={"settings": settings})
     used = Counter[str]()

@@ -207,13 +207,9 @@ async def test_a_drafter_that_computes_nan_leaves_none_to_later_sequences(load: 
 
 async def test_one_of_several_drafters_fails_and_the_others_draft(load, monkeypatch):
     engine = load(["adaptive", "naive"])
-    broken = [d for d in drafters(engine) if type(d).__name__ == "Medusa"]
+    broken = [d for d in drafters(engine) if type(d).__name__ == "Eagle3"]
     for drafter in broken:
         monkeypatch.setattr(drafter, "propose", half)
-    adaptive = engine._methods["adaptive"].plan.drafter
-    for one in adaptive.learned.values():  # it is what everybody would choose
-        if one.drafter in broken:
-            monkeypatch.setattr(one.expectation, "settled", lambda *_: None)
     used = dict[str, int]()
     for _ in range(3):
         await all_answers(engine, ["adaptive", "naive"])
@@ -221,13 +217,13 @@ async def test_one_of_several_drafters_fails_and_the_others_draft(load, monkeypa
             answer = await decode(engine, "adaptive", prompt, max_tokens=60)
             for name, stats in answer.stats.by_drafter.items():
                 used[name] = used.get(name, 0) + stats.drafted_tokens
-    assert used.get("medusa", 0) == 0
+    assert used.get("eagle3", 0) == 0
     assert sum(used.values()) > 0
 
 
 async def test_look_ups_that_fail_leave_the_learned_drafters(load, monkeypatch):
     engine = load(["adaptive", "naive"])
-    controller = engine._methods["adaptive"].plan.drafter._controller
+    controller = engine._methods["adaptive"].plan.drafter.controller
     monkeypatch.setattr(controller.look_ups, "look_up", oom)
     await all_answers(engine, ["adaptive", "naive"])
     assert set(engine.load().drafter_failures) == {"suffix"}

@@ -118,7 +118,7 @@ async def test_an_answer_that_quotes_is_the_same_in_fewer_steps(load_engine, byt
 async def test_a_spoilt_replacement_ends_no_answer(load_engine, byte_bundle, folder, monkeypatch):
     engine = load_engine(["suffix"], byte_bundle, datastore={"folder": folder})
     monkeypatch.setattr(datastore, "CHECK_SECONDS", 0.0)
-    engine._looking_up[0]._controller.look_ups._datastore._due = 0.0
+    engine._looking_up[0]._look_ups._datastore._due = 0.0
     (folder / MANIFEST).write_text("no JSON")
     assert await mean_accepted(engine, byte_bundle, "no JSON") > 1.0
     (folder / MANIFEST).unlink()

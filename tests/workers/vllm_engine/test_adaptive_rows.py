@@ -28,7 +28,7 @@ class World:
         followers = {"eagle3": SimpleNamespace(unread=lambda name: self.unread.get(name, 0))}
         self.adaptive = Adaptive(Options(learned, **options), followers, clock=lambda: self.now)
         for rows in (1, 2, 4, 8, 16):
-            self.adaptive.costs.step.measured(rows, seconds(rows))
+            self.adaptive.costs.measured(rows, seconds(rows))
 
     def step(self, came: dict[str, list[int]], rows: list[int] | None = None, limit: int = ROOM):
         """These tokens have come; who is chosen now. Nothing has ended by itself."""
@@ -57,11 +57,6 @@ class World:
         for row, name in enumerate(names):
             self.drafted[name] = choice.drafted.get(row, len(choice.looked_up.get(row, [])))
         return choice
-
-    def has_seen(self, drafter: str, held: int) -> None:
-        """Let so many levels of the drafter's drafts for earlier requests hold."""
-        for _ in range(40):
-            self.adaptive._controller.drafters[drafter].saw(held, 3)
 
     def draft(self, drafter: str, tokens: int, seconds: float, *requests: str) -> None:
         """It drafts for so long."""
@@ -144,23 +139,6 @@ def test_of_each_sequences_draft_as_much_is_verified_as_pays():
             verified[row] += tokens
     assert verified[1] < 0.8 * verified[0]
     assert choice.drafted[0] == 3
-
-
-@pytest.mark.parametrize(("unread", "asked"), [(0, "eagle3"), (4000, "medusa")])
-def test_a_drafter_that_has_much_to_read_is_asked_for_later(unread, asked):
-    """As much is expected of both drafters, and the one that may have to read drafts faster."""
-    world = World(EAGLE, MEDUSA, seconds=lambda rows: 1.0 + 0.02 * (rows - 1))
-    world.has_seen("eagle3", 3)
-    world.has_seen("medusa", 3)
-    for _ in range(20):
-        for drafter, tokens in (("eagle3", unread), ("eagle3", 0), ("medusa", 0)):
-            world.unread["/a"] = tokens
-            world.draft(drafter, 3, tokens / 2000 + (0.02 if drafter == "eagle3" else 0.1), "/a")
-    world.unread["/a"] = unread
-    for token in range(100, 105):
-        choice = world.step({"/a": [token]})
-        world.drafted["/a"] = 0
-    assert choice.drafter == asked
 
 
 def test_rows_of_other_methods_and_rows_without_room_get_nothing():

@@ -1,16 +1,15 @@
 """Learned drafters of the adaptive method: their trees, and what was accepted of their drafts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from workers.batch_schedule import schedule_of
-from workers.drafting.expectation import Confidence, Expectation
+from workers.drafting.acceptance import Acceptance, routed_shares
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.head_versions import Versioned
 from workers.torch_engine.interfaces import Drafter, Plan, Proposal, Remembering, Tree
-from workers.torch_engine.models.kv_pool import TREE_ROOM
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, Path
 
@@ -19,30 +18,24 @@ NODES = 16
 WIDEST, READ_TOGETHER = 3, 6
 """Nodes of a level that are extended, of one sequence and of all together: each is a row of the
 drafter's next forward."""
-AT_ONCE = ("medusa",)
-"""Drafters that compute all levels at once, however many nodes there are."""
 DEEPER = 2
 """Levels that a drafter may draft beyond those that its method was tuned to."""
 
 
 @dataclass(eq=False)
 class Learned:
-    """The drafter of a method, with trees by their width, and what is expected of it.
+    """The drafter of a method, with trees by their width, and what is accepted of its drafts.
 
-    As a stop it ends a draft where the next level's expected tokens are below `price`, the tokens
-    that its seconds are worth (as AdaEDL, arXiv 2410.18351, and SpecDec++, arXiv 2405.19715, with
-    measured seconds in place of a threshold). Tokens are chosen, so any of them may decide. Where
-    a sequence has as many nodes as it is `granted`, a node of the next level takes the place of the
-    least probable of these, or costs `row_price` tokens.
+    As a stop it ends a tree where the next level's expected tokens are below `price` (as AdaEDL,
+    arXiv 2410.18351, and SpecDec++, arXiv 2405.19715, with measured seconds in place of a
+    threshold). Tokens are chosen, so any of them may decide.
     """
 
-    expectation: Expectation
+    acceptance: Acceptance
     drafter: Drafter
     trees: Mapping[int, Tree]
-    confidence: Confidence = field(default_factory=Confidence)
-    price: float = 0.0
-    row_price: float = 0.0
-    granted: Mapping[int, int] = field(default_factory=dict)
+    price: float | None = None
+    shares: Sequence[float] = ()
     _changes: int = 0
 
     def __post_init__(self) -> None:
@@ -50,84 +43,55 @@ class Learned:
         self._remembering = self.drafter if isinstance(self.drafter, Remembering) else None
         self._versions = self.drafter.versions if isinstance(self.drafter, Versioned) else None
 
-    @property
-    def name(self) -> str:
-        """The name of its method."""
-        return self.expectation.name
-
-    @property
-    def ready(self) -> bool:
-        """Whether new sequences have a head, most or all of them."""
-        return self._versions is None or self._versions.active is not None
-
     def plan(self, sequences: int) -> Plan:
         """Return the parts that draft for so many sequences."""
-        width = max(1, min(WIDEST, READ_TOGETHER // sequences))
+        width = 1 if self.price is None else max(1, min(WIDEST, READ_TOGETHER // sequences))
         return Plan(self.drafter, self.trees[width], self)
 
-    def follow_exchange(self) -> None:
-        """Forget most of what is expected of the drafter, if its head was exchanged."""
-        changes = self._versions.changes if self._versions else 0
-        if changes != self._changes:
-            self._changes = changes
-            self.expectation.discount()
-            self.confidence.discount()
+    def exchanged(self) -> bool:
+        """Return whether its head was exchanged since the last call."""
+        before = self._changes
+        self._changes = self._versions.changes if self._versions else 0
+        return self._changes != before
 
-    def drafts_for(self, sequence: DecodeSequence) -> bool:
-        """Return whether it has a head for a sequence."""
-        return self._versions is None or self._versions.of(sequence) is not None
-
-    def unread(self, sequence: DecodeSequence) -> int:
-        """Return the tokens of a sequence that it reads before it drafts."""
+    def missing(self, sequence: DecodeSequence) -> int | None:
+        """Return the tokens of a sequence that it must read before it drafts; None where it has no
+        head for it."""
+        if self._versions is not None and self._versions.of(sequence) is None:
+            return None
         return self._remembering.unread(sequence) if self._remembering else 0
 
     def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
         """Return the greatest depth."""
-        return self.expectation.levels
+        return self.acceptance.levels
 
     def goes_on(self, proposal: Proposal) -> bool:
         """Return whether the frontier's children are worth a level."""
+        if self.price is None:
+            return True
         greedy = proposal.sequence.sampling.temperature == 0.0
-        nodes = [
-            self.confidence.probability(value, depth, greedy=greedy)
-            for value, depth in zip(proposal.values, proposal.depths, strict=True)
-        ]
-        level = proposal.depths[proposal.frontier[0]] + 1
-        reached = sum(nodes[node] for node in proposal.frontier)
-        gained = min(1.0, reached) * self.expectation.share(level)
-        granted = self.granted.get(proposal.sequence.id, TREE_ROOM)
-        if granted <= len(nodes):
-            replaced = sorted(nodes, reverse=True)[granted - 1] if granted else 1.0
-            gained -= min(replaced, self.row_price)
-        return gained > self.price
+        reached = sum(
+            self.acceptance.probability(proposal.values[n], proposal.depths[n], greedy=greedy)
+            for n in proposal.frontier
+        )
+        level = min(proposal.depths[proposal.frontier[0]] + 1, len(self.shares) - 1)
+        return min(1.0, reached) * self.shares[level] > self.price
 
     def observe(self, proposal: Proposal, path: Path) -> None:
-        """Do nothing: `Used.learn` learns from every draft, verified or not."""
+        """Do nothing: `learn` learns from every draft, verified or not."""
 
-
-@dataclass(eq=False)
-class Used:
-    """A learned drafter's draft for a sequence in this step."""
-
-    by: Learned
-    draft: Proposal
-
-    def probabilities(self) -> list[float]:
+    def probabilities(self, draft: Proposal) -> list[float]:
         """Return the probability that each node is accepted, none above its parent's."""
-        draft, confidence = self.draft, self.by.confidence
         greedy = draft.sequence.sampling.temperature == 0.0
         found = list[float]()
         for value, depth, parent in zip(draft.values, draft.depths, draft.parents, strict=True):
-            above = 1.0 if parent == ROOT else found[parent]
-            found.append(min(above, confidence.probability(value, depth, greedy=greedy)))
-        if found:
-            self.by.expectation.drew(found, draft.depths)
+            own = self.acceptance.probability(value, depth, greedy=greedy)
+            found.append(own if parent == ROOT else min(own, found[parent]))
         return found
 
-    def learn(self, emitted: Sequence[int]) -> tuple[int, int]:
+    def learn(self, draft: Proposal, emitted: Sequence[int]) -> tuple[int, int]:
         """Learn which nodes the target chose, verified or not; return how many levels held, and of
         how many the target's choice is known. emitted: the step's tokens."""
-        draft, confidence = self.draft, self.by.confidence
         greedy = draft.sequence.sampling.temperature == 0.0
         accepted, held = list[bool](), 0
         nodes = zip(draft.tokens, draft.parents, draft.depths, draft.values, strict=True)
@@ -136,7 +100,7 @@ class Used:
             known = not above or depth < len(emitted)
             accepted.append(above and known and token == emitted[depth])
             if known:
-                confidence.saw(value, depth, greedy=greedy, accepted=accepted[-1])
+                self.acceptance.saw_token(value, depth, greedy=greedy, accepted=accepted[-1])
             held = max(held, depth + 1 if accepted[-1] else 0)
         return held, min(draft.drafted_levels, len(emitted))
 
@@ -149,7 +113,7 @@ def learned_by(name: str, context: BuildContext) -> Learned | None:
     drafter: Drafter = context.drafter(spec.drafter, spec.settings.get("drafter", {}))
     trees = dict[int, Tree]()
     for width in range(1, WIDEST + 1):
-        k = WIDEST if spec.drafter in AT_ONCE else width
-        trees[width] = registry.build("tree", "eagle2", context, {"nodes": NODES, "k": k})
-    levels = schedule_of(spec).gamma(1) + DEEPER
-    return Learned(Expectation(name, levels), drafter, trees)
+        trees[width] = registry.build("tree", "eagle2", context, {"nodes": NODES, "k": width})
+    levels = schedule_of(spec).gamma(1)
+    usual = routed_shares(context.bundle.path / "routing", name, levels)
+    return Learned(Acceptance(name, levels + DEEPER, usual), drafter, trees)

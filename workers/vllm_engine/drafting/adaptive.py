@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from workers.drafting.controller import LOOK_UPS, NOBODY, PREDICTION, Controller
-from workers.drafting.expectation import Expectation
+from workers.drafting.acceptance import Acceptance
+from workers.drafting.controller import LOOK_UPS, NOBODY, PREDICTION, Batch, Controller
 from workers.drafting.failures import Failures
-from workers.drafting.goodput import Floats
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.lookup.prediction import Prediction
-from workers.drafting.step_costs import Draft, StepCosts
+from workers.drafting.step_costs import Finished, StepCosts
 from workers.vllm_engine.drafting.portfolio import Options
-
-UNTIMED = 3
-"""First steps whose seconds are not learned from: caches and threads are cold."""
 
 
 class Step(Protocol):
@@ -81,6 +77,7 @@ class _Sequence:
     scope: str
     prompt_tokens: int
     prediction: Prediction | None = None
+    greedy: bool = True
     kept: bool = True
     skipped: int = 0
     text: list[int] = field(default_factory=list)
@@ -106,10 +103,9 @@ class _Sequence:
 class Adaptive:
     """Choose drafts with `Controller`, from what vLLM's steps show.
 
-    Steps are timed from one choice to the next, without learned drafts. The responses of all
-    methods are looked up later. A step may be any object with the methods of Step that are called
-    here. followers: the drafters with KV of their own. failures: counts and disables drafters that
-    fail.
+    Steps are timed from one choice to the next. The responses of all methods are looked up later.
+    A step may be any object with the methods of Step that are called here. followers: the drafters
+    with KV of their own. failures: counts and disables drafters that fail.
     """
 
     def __init__(
@@ -121,17 +117,19 @@ class Adaptive:
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
         stored = None if options.stored is None else options.stored.open()
-        look_ups = LookUps(least=options.least, past=self._past, datastore=stored)
+        self._look_ups = LookUps(least=options.least, past=self._past, datastore=stored)
         self._methods = {one.drafter: one.method for one in options.learned}
         self._followers, self._clock = followers, clock
         self._failures = failures or Failures()
         self.costs, self.authors = StepCosts(), Authors()
-        expectations = [Expectation(one.drafter, one.tokens) for one in options.learned]
-        self._controller = Controller(expectations, self.costs, look_ups, self._failures)
+        self._controller = Controller(
+            [Acceptance(one.drafter, one.tokens) for one in options.learned],
+            *(self.costs, self._look_ups, self._failures),
+        )
         self._sequences: dict[str, _Sequence] = {}
         self._others: dict[str, _Sequence] = {}
         self._before: frozenset[str] = frozenset()
-        self._began, self._drafting, self._steps = 0.0, 0.0, 0
+        self._began, self._drafting = 0.0, 0.0
 
     def choose(self, step: Step, rows: Sequence[int], limits: Sequence[int]) -> Choice:
         """Learn from the step that was decoded, and choose the next drafts of the method's rows.
@@ -139,28 +137,30 @@ class Adaptive:
         limits: draft tokens that each row of the batch has room for; other methods' rows use
         theirs.
         """
-        self._time(step)
         self._follow(step, rows, len(limits))
         sequences = {row: self._learn(step, row) for row in rows}
+        self._time(step)
         ready = [row for row in rows if limits[row]]
-        if not ready or self._steps <= UNTIMED:
-            return Choice()  # what a step costs is not known
-        others = [limit for row, limit in enumerate(limits) if row not in sequences]
-        context = sum(step.length(row) for row in range(len(limits)))
-
-        def seconds(verified: Floats) -> Floats:
-            return self.costs.step.of(verified + len(others) + sum(others), len(limits), context)
-
-        names = [sequences[row].id for row in ready]
-        decision = self._controller.choose(
-            {sequences[row].id: limits[row] for row in ready},
-            lambda name: None if self._failures.rests(name) else self._missing(name, names),
-            seconds,
-            len(others),
+        if not ready:
+            return Choice()
+        batch = Batch(
+            limits={sequences[row].id: limits[row] for row in ready},
+            missing=lambda drafter: self._ready(drafter, [sequences[row].id for row in ready]),
+            begin=self._look_up_in,
+            predicted={sequences[row].id for row in ready if sequences[row].prediction},
+            greedy=all(step.greedy(row) for row in range(len(limits))),
+            others=len(limits) - len(ready),
         )
-        drafts = zip(ready, decision.found, decision.lengths, strict=True)
-        tokens = {row: list(found.tokens[:length]) for row, found, length in drafts}
-        lengths = {ready[i]: decision.lengths[i] for i in decision.taken if decision.lengths[i]}
+        decision = self._controller.choose(batch)
+        granted, taken = decision.lengths, set[int]()
+        if decision.drafter is not None:
+            granted, taken = self._controller.chains(decision)
+        lengths = {ready[i]: granted[i] for i in taken}
+        tokens = {
+            ready[i]: list(found.tokens[: granted[i]])
+            for i, found in enumerate(decision.found)
+            if i not in taken
+        }
         for row, draft in tokens.items():
             sequences[row].looked_up = draft
         if not lengths:
@@ -188,32 +188,40 @@ class Adaptive:
             self._controller.forget(sequence.id)
         self._sequences.clear()
         self._others.clear()
-        self._controller.undrafted()
 
     def exchanged(self, drafter: str) -> None:
         """Forget most of what is expected of a drafter, whose head is another one now."""
         if drafter in self._methods:
-            self._controller.drafters[drafter].discount()
+            self._controller.exchanged(drafter)
 
     @contextmanager
     def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
         """Time a drafter's drafts of so many tokens for some requests, of any method."""
-        work = Draft.of(tokens, self._missing(drafter, requests))
+        missing = self._missing(drafter, requests)
         began = self._clock()
         yield
         seconds = self._clock() - began
         if tokens and drafter in self._methods:
-            self.costs.saw_drafting(drafter, work, seconds)
+            self._controller.drafted(tokens, seconds, missing)
             self._drafting += seconds
+
+    def _ready(self, drafter: str, requests: Sequence[str]) -> list[int] | None:
+        return None if self._failures.rests(drafter) else self._missing(drafter, requests)
 
     def _missing(self, drafter: str, requests: Sequence[str]) -> list[int]:
         follower = self._followers.get(drafter)
         return [follower.unread(one) if follower else 0 for one in requests]
 
+    def _look_up_in(self, name: Hashable) -> None:
+        one = self._sequences[str(name)]
+        self._look_ups.begin(
+            *(one.id, one.text, one.scope), greedy=one.greedy, prediction=one.prediction
+        )
+
     def _time(self, step: Step) -> None:
-        """Learn the step's seconds, where it only decoded and no request had to be waited for."""
+        """Learn what the step brought, where it only decoded and no request had to be waited
+        for."""
         now = self._clock()
-        seconds = now - self._began - self._drafting
         names = [step.request(row) for row in range(len(step.sampled))]
         verified = [step.verified(row) for row in range(len(names))]
         decoding = all(
@@ -221,10 +229,11 @@ class Adaptive:
             for new, read, drafted in zip(step.sampled, verified, step.drafted(), strict=True)
         )
         if decoding and names and self._before.issuperset(names):
-            self._steps += 1
-            if self._steps > UNTIMED:
-                context = sum(step.length(row) for row in range(len(names)))
-                self.costs.step.saw(verified, context, seconds)
+            tokens = sum(map(len, step.sampled))
+            seconds = now - self._began
+            self._controller.finished(
+                Finished(len(names), tokens, sum(verified), seconds, self._drafting)
+            )
         self._before, self._began, self._drafting = frozenset(names), now, 0.0
 
     def _follow(self, step: Step, rows: Sequence[int], batch: int) -> None:
@@ -243,16 +252,12 @@ class Adaptive:
         if step.request(row) not in self._sequences:
             self.authors.begin(step.asked(row)[0])
         one = self._known(self._sequences, step, row)
-        assert self._controller.look_ups is not None
-        self._controller.look_ups.begin(
-            *(one.id, one.text, one.scope), greedy=step.greedy(row), prediction=one.prediction
-        )
         new, drafted = step.sampled[row], step.drafted()[row]
         one.follow(step, row)
         if new:
             if len(one.answer) > len(new):  # the first token ends the prompt's reading
                 self.authors.wrote(one.asked, self.author(one.id) if drafted else NOBODY)
-            draft = None if one.used is None else (one.used, len(new) - 1, drafted)
+            draft = None if one.used is None or not drafted else (len(new) - 1, drafted)
             self._controller.learn(one.id, new, drafted if draft is None else 0, draft)
             one.used, one.looked_up = None, []
         return one
@@ -265,7 +270,9 @@ class Adaptive:
             begins, predicted = step.prompt_tokens(row), step.predicted(row)
             prediction = Prediction(predicted, begins) if predicted else None
             kept = step.kept(row)
-            among[name] = _Sequence(name, asked, scope, begins, prediction, kept)
+            among[name] = _Sequence(
+                *(name, asked, scope, begins, prediction), greedy=step.greedy(row), kept=kept
+            )
         return among[name]
 
     def _end(self, sequence: _Sequence) -> None:

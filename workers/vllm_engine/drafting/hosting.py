@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 
 KV_CALLS = ("initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
 """Calls of the model runner on a loaded drafter with KV."""
-MEASURED_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+MEASURED_ROWS = (*range(1, 18), 20, 24, 25, 32, 33, 48, 64, 96)
 ROUNDS = 2
-CONTEXT = 128
-"""Tokens of each sequence in a measured forward of several."""
 
 
 class Drafter(Protocol):
@@ -183,24 +181,18 @@ class Drafters:
         shorter of two rounds counts: other work disturbs it least."""
         if self._adaptive is None:
             return
-        costs = self._adaptive.costs.step
+        costs = self._adaptive.costs
         sizes = [rows for rows in MEASURED_ROWS if rows <= self._runner.max_num_tokens]
         with nullcontext() if self._portfolio.host is None else _left_out(self._runner.drafter):
             for rows in sizes:
                 costs.measured(rows, self._measured(rows))
-            for several in [rows for rows in sizes if 1 < rows <= self._runner.max_num_reqs]:
-                each = min(CONTEXT, self._runner.max_model_len)
-                seconds = self._measured(several, force_attention=True, profile_seq_lens=each)
-                for _ in range(ROUNDS):
-                    costs.saw([1] * several, several * each, seconds)
 
-    def _measured(self, rows: int, **attention: Any) -> float:
-        """Return the seconds of a forward of so many tokens with all logits. With `attention`
-        each token belongs to a sequence of its own."""
+    def _measured(self, rows: int) -> float:
+        """Return the seconds of a forward of so many tokens with all logits."""
         taken = []
         for _ in range(ROUNDS):
             began = time.perf_counter()
-            hidden_states, _ = self._runner._dummy_run(rows, **attention)
+            hidden_states, _ = self._runner._dummy_run(rows)
             self._runner.model.compute_logits(hidden_states[:rows])
             self._runner._sync_device()
             taken.append(time.perf_counter() - began)
