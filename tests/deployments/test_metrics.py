@@ -165,11 +165,11 @@ async def test_a_new_favourite_and_the_tables_version(ingress, record, monkeypat
     actor = Feedback(config)
     ingress.link._line._remote = actor
     await actor.exchange([observation("a", cluster=1)], ("", -1))
-    table = actor._adaptation.table
+    table = actor._learner.table
     changed = table.model_copy(
         update={"assignment": (table.assignment[0], (*table.assignment[1][:2], "naive"))}
     )
-    actor._adaptation._learner._table = changed
+    actor._learner._table = changed
     await ingress.link.exchange()
     assert record.told == {("favourite_changes", "1", "high", "naive"): 1.0}
     assert versions == [changed.version]
