@@ -189,9 +189,7 @@ class _Cells(NamedTuple):
     total: Floats
 
 
-def _shared(
-    seen: _Cells, cluster: Floats, own: Floats, wrong: float
-) -> tuple[Floats, Floats]:
+def _shared(seen: _Cells, cluster: Floats, own: Floats, wrong: float) -> tuple[Floats, Floats]:
     """Return mean [c] and covariance [c, c] of the method's offset in each condition.
 
     cluster [k]: variances of the clusters' offsets, which are integrated out. own [c]: standard
@@ -217,7 +215,9 @@ def _shared(
     chance /= chance.sum()
     mean = chance @ np.asarray(means)
     apart = np.asarray(means) - mean
-    spread = sum(p * (c + np.outer(a, a)) for p, c, a in zip(chance, covariances, apart, strict=True))
+    spread = sum(
+        p * (c + np.outer(a, a)) for p, c, a in zip(chance, covariances, apart, strict=True)
+    )
     return mean, np.asarray(spread)
 
 

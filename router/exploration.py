@@ -81,9 +81,7 @@ class Explorer:
         extra = max(0.0, options[index].seconds - first)
         if index:
             self._explored[options[index].method] = latest[options[index].method], served
-            self._units = max(
-                self._units - extra / max(first, 1e-9), -BUDGET_REQUESTS * share
-            )
+            self._units = max(self._units - extra / max(first, 1e-9), -BUDGET_REQUESTS * share)
         return Choice(index, odds[index], extra)
 
     def _pending(self, method: int, latest: Sequence[float], served: float) -> bool:

@@ -22,7 +22,7 @@ MIXING = 3.0
 """How much more a replica's outstanding tokens count when only other methods run there. Found by
 simulation; between 1 and 3 it hardly matters."""
 
-LASTING = 0.1
+LASTING = 0.25
 """Share of a usual response's tokens with which a running request counts in full."""
 
 USUAL_TOKENS = 64.0
@@ -75,7 +75,8 @@ class ReplicaLoads:
             for name in report.methods:
                 if name in self.numbers:
                     self.hosts[self.numbers[name], i] = report.healthy
-            self.running[i] = self._lasting(report)
+            left = [*report.requests.values()][: report.running]
+            self.running[i] += sum(map(self._lasting, left)) - len(left)
             share = self.running[i] / report.running if report.running else 1.0
             for name, count in report.running_by_method.items():
                 self.counts[self.number(name), i] += share * count
@@ -86,11 +87,11 @@ class ReplicaLoads:
         self.unwell = {n for r in known if not r.healthy for n in r.methods} - self.live.keys()
         self.retime(table)
 
-    def _lasting(self, report: LoadReport) -> float:
-        """Return the running requests of a report, each by the tokens it has left: one that is
-        about to end is no company for a new one."""
-        left = [*report.requests.values()][: report.running]
-        return report.running - len(left) + sum(min(1.0, tokens / self._lasting_tokens) for tokens in left)
+    def _lasting(self, tokens: int) -> float:
+        """Return the share of a request for which one with this many tokens left counts: if it is
+        about to end, it is no company for a new one. One that has outlived what was expected of it
+        has a token left in every report, and nobody knows when it ends."""
+        return min(1.0, tokens / self._lasting_tokens) if tokens > 1 else 1.0
 
     def number(self, method: str) -> int:
         """Return a method's row in `counts`."""
@@ -159,7 +160,7 @@ class ReplicaLoads:
 
     def remove(self, replica: int, request: DecodeRequest, tokens: int, *, running: bool) -> None:
         """Take off a request that the replica's report counts with these tokens."""
-        counted = min(1.0, tokens / self._lasting_tokens) if running else 0.0
+        counted = self._lasting(tokens) if running else 0.0
         self.change(self._added(replica, request, tokens, counted), -1)
 
     def _added(self, replica: int, request: DecodeRequest, tokens: int, running: float) -> Added:

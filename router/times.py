@@ -55,9 +55,7 @@ class Ratios:
     ones, then all methods' own.
     """
 
-    def __init__(
-        self, methods: int, *, measured: bool = True, batched: bool = False
-    ) -> None:
+    def __init__(self, methods: int, *, measured: bool = True, batched: bool = False) -> None:
         alone = (SHARED, OWN) if measured else (UNMEASURED_SHARED, UNMEASURED_OWN)
         each = [alone, (FULL_SHARED, FULL_OWN)][: 1 + batched]
         widths = [width for first, own in each for width in (first, *[own] * methods)]
@@ -193,9 +191,7 @@ def step_timing(
     counts = {known[name]: count for name, count in by_method.items() if count and name in known}
     if steps < 1 or seconds <= 0.0 or not counts:
         return None
-    fresh = table.with_live(
-        step_ratio=np.ones(len(known)), batch_ratio=np.ones(len(known))
-    )
+    fresh = table.with_live(step_ratio=np.ones(len(known)), batch_ratio=np.ones(len(known)))
     times = predict.StepTimes(fresh, stats.context_length - stats.output_tokens / 2.0)
     expected = times.mixed(counts, batch)
     if expected <= 0.0:

@@ -105,7 +105,7 @@ class Answerer:
         started = time.perf_counter()
         excluded = self._refusals.excluded(prompt)
         vector = await self._vector(prompt.text)
-        # Only now: a refit while the prompt was embedded has made other clusters.
+        # Only now: another version may have come while the prompt was embedded.
         table = self._link.table
         cluster, predicted, tokens = -1, {}, len(prompt.token_ids)
         if vector is not None:

@@ -15,7 +15,7 @@ from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultErro
 
 LATE = 2.0
 """How many times as long as predicted the steps of a response take if its missed deadline counts as
-the method's failure. Single answers differ by a sixth (`router.evidence.STEP_SPREAD`)."""
+the method's failure. Single responses differ by a tenth (`router.times.NOISE`)."""
 
 WATCH_SECONDS = 0.5
 

@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 import numpy as np
 
 from router import predict
-from router.acceptance import acceptance
+from router.acceptance import PRIOR_STEPS, Floats, acceptance
 from schemas import TEMPERATURE_BANDS, Live, RoutingTable
+
+
+ROUNDS = 20
 
 
 def promoted(table: RoutingTable) -> RoutingTable:
@@ -21,9 +24,7 @@ def promoted(table: RoutingTable) -> RoutingTable:
     offline = table.acceptance_tokens.max(axis=2, keepdims=True)
     tokens = np.broadcast_to(offline, accepted.shape) + table.live.steps[:, :, None] * accepted
     clusters, methods = range(len(table.assignment)), range(len(table.methods))
-    ratio = [
-        [predict.step_ratio(table, m, batch) for batch in table.batch_grid] for m in methods
-    ]
+    ratio = [[predict.step_ratio(table, m, batch) for batch in table.batch_grid] for m in methods]
     digest = hashlib.sha256(f"{table.fit_id}:{table.version}".encode() + tokens.tobytes())
     origin = {
         "fit_id": table.fit_id,
@@ -36,7 +37,7 @@ def promoted(table: RoutingTable) -> RoutingTable:
             "fit_id": digest.hexdigest()[:12],
             "version": 0,
             "acceptance_tokens": tokens,
-            "acceptance_steps": tokens / accepted,
+            "acceptance_steps": _steps(tokens, accepted),
             "output_tokens": np.asarray([predict.expected_output(table, k) for k in clusters]),
             "output_count": table.output_count + table.live.output[:, 1],
             "step_seconds": table.step_seconds * np.asarray(ratio)[:, :, None],
@@ -44,3 +45,15 @@ def promoted(table: RoutingTable) -> RoutingTable:
             "provenance": table.provenance | {"promoted_from": origin},
         }
     )
+
+
+def _steps(tokens: Floats, accepted: Floats) -> Floats:
+    """Return the steps [k, m, t] with which a table of these tokens predicts this acceptance.
+
+    It shrinks its cells toward the method's mean over clusters (`router.acceptance.profiled`).
+    """
+    steps = tokens / accepted
+    for _ in range(ROUNDS):
+        mean = tokens.sum(axis=0) / np.maximum(steps.sum(axis=0), 1e-9)
+        steps = np.maximum(0.0, (tokens + PRIOR_STEPS * mean) / accepted - PRIOR_STEPS)
+    return steps

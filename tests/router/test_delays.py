@@ -28,16 +28,16 @@ def test_what_others_would_wait_counts(table: RoutingTable) -> None:
     them, but each of their steps would take longer by its share; and as much longer those of
     others, whatever they are."""
     tokens, steps = table.acceptance_tokens.copy(), table.acceptance_steps.copy()
-    steps[0, NGRAM] = tokens[0, NGRAM] / 1.8
+    steps[0, NGRAM] = tokens[0, NGRAM] / 1.75
     near = table.model_copy(update={"acceptance_tokens": tokens, "acceptance_steps": steps})
     idle = report("all", methods=MADE.methods)
     assert route(near, 0, (idle,)).method == "draft"
-    shared = {"methods": MADE.methods, "running": 4, "outstanding_tokens": 240}
-    copying = report("all", **shared, running_by_method={"ngram": 4})
+    shared = {"methods": MADE.methods, "running": 7, "outstanding_tokens": 420}
+    copying = report("all", **shared, running_by_method={"ngram": 7})
     beside = route(near, 0, (copying,))
     assert beside.predicted_seconds["draft"] < beside.predicted_seconds["ngram"]
     assert (beside.method, beside.reason) == ("ngram", "load")
-    drafting = report("all", **shared, running_by_method={"draft": 4})
+    drafting = report("all", **shared, running_by_method={"draft": 7})
     assert route(near, 0, (drafting,)).method == "ngram"
 
 

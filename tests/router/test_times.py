@@ -35,8 +35,11 @@ def test_a_slower_machine_is_slower_with_all_methods() -> None:
 
 
 def test_a_slower_method_is_slow_alone() -> None:
-    rows = [answered(2 * i + j, name, s) for i in range(6) for j, (name, s) in enumerate(
-        [("draft", 1.0), ("ngram", 3.0)])]
+    rows = [
+        answered(2 * i + j, name, s)
+        for i in range(6)
+        for j, (name, s) in enumerate([("draft", 1.0), ("ngram", 3.0)])
+    ]
     ratio = learned(*rows)
     assert ratio[METHODS.index("ngram")] == pytest.approx(3.0, rel=0.1)
     assert ratio[METHODS.index("draft")] == pytest.approx(1.0, rel=0.1)

@@ -16,7 +16,7 @@ from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
-from router.decaying_sums import HALF_LIFE
+from router.learner import HALF_LIFE
 from router.learner import KEPT_OF_HEAD
 from schemas import TableUpdate
 

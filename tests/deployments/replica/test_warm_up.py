@@ -174,7 +174,7 @@ async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(con
     after = feedback._learner.table
     assert after.live.step_ratio == pytest.approx(np.full(len(before.methods), 2.0), rel=0.2)
     assert after.assignment == before.assignment
-    for array in ("tokens", "steps", "output", "answers"):
+    for array in ("gain", "steps", "output", "answers"):
         np.testing.assert_array_equal(getattr(after.live, array), getattr(before.live, array))
     await feedback.warmed_up("replica-1", answers)
     assert feedback._learner.table.version == after.version, "counted once"
