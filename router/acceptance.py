@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from router import prompt
 from router.prompt import Predicted
-from schemas import CONDITIONS, TEMPERATURE_BANDS, RoutingTable
+from schemas import TEMPERATURE_BANDS, RoutingTable
 
 Floats = NDArray[np.float64]
 Found = TypeVar("Found")

@@ -44,9 +44,9 @@ class Option(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The index of the chosen option, its exact probability, and its predicted extra seconds."""
+    """The chosen option (by index), its exact probability, and its predicted extra seconds."""
 
-    index: int
+    option: int
     propensity: float
     seconds: float
 

@@ -7,7 +7,7 @@ If no replica runs a request's method alone, its steps are predicted among those
 which it delays.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 

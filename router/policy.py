@@ -91,8 +91,8 @@ def choose(
             able = ranked[:1]
         options = [Option(one.method, one.cost, one.method_error) for one in able]
         made = explorer.choose(options, table.live.latest.tolist(), config.exploration)
-        method, propensity, extra = able[made.index].name, made.propensity, made.seconds
-        if made.index > 0:
+        method, propensity, extra = able[made.option].name, made.propensity, made.seconds
+        if made.option > 0:
             reason = "exploration"
     return Decision(
         method=method,

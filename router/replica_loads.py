@@ -48,7 +48,8 @@ class ReplicaLoads:
     """The loads of n replicas in arrays, which single requests change.
 
     methods: of the table, or of the reports without one. running, waiting, outstanding, free [n]:
-    see LoadReport; running requests count by the tokens they have left. counts [m + 1, n]: running requests by method, other methods last. hosts [m, n]:
+    see LoadReport; running requests count by the tokens they have left. counts
+    [m + 1, n]: running requests by method, other methods last. hosts [m, n]:
     whether a healthy replica hosts a method. slower [n]: how many times as long as predicted its
     steps take. usual [m]: the mean of that over a method's replicas. reading [m + 1]: output tokens
     that take as long as reading a prompt token; 0 for other methods and without a table. live: the

@@ -20,8 +20,8 @@ from schemas.observation import WARM_UP
 Floats = NDArray[np.float64]
 
 SHARED, OWN = 0.7, 0.08
-"""Standard deviations of the shared and of a method's own log ratio before any response. What is far
-off is an outlier, and makes room for itself."""
+"""Standard deviations of the shared and of a method's own log ratio before any response. What is
+far off is an outlier, and makes room for itself."""
 
 UNMEASURED_SHARED, UNMEASURED_OWN = 3.0, 0.5
 """The same where the table has no measurements."""

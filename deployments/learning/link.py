@@ -57,7 +57,7 @@ class FeedbackLink:
         self.table = table
         self.connected = False
         self.problem: str | None = "the feedback actor was not heard from yet"
-        """Why nothing is learned and stored at present. While there is a reason, nothing is explored."""
+        """Why nothing is learned and stored at present; nothing is explored meanwhile."""
         self.epoch = 0
         self.ingresses = 1
         self.dropped = 0

@@ -66,7 +66,7 @@ class Answer:
     """What to read."""
 
     def __init__(
-        self, calls: Calls, routed: Routed, prompt: Prompt, cut: Callable[[DecodeStats], None]
+        self, calls: Calls, routed: Routed, prompt: Prompt, cut: Callable[[DecodeStats, bool], None]
     ) -> None:
         """cut: takes the statistics of each attempt that does not end the response."""
         self.routed, self.prompt = routed, prompt

@@ -178,8 +178,8 @@ def export(
     from deployments.configuration import resolved
     from deployments.learning.state_store import StateStore
     from ops.common.settings import served_config
-    from router.learner import Learner
     from router.fit.promotion import promoted
+    from router.learner import Learner
     from router.table import save_table
 
     settings = resolved(served_config(config))

@@ -5,8 +5,8 @@ import numpy as np
 from ops.simulate.speeds import Speeds
 from ops.simulate.world import PLAIN, Acceptance, Base, Clusters, World
 from router import acceptance, predict
-from router.preferred import with_preferred
 from router.fit.unfitted import unfitted_table
+from router.preferred import with_preferred
 from schemas import EncoderInfo, Live, MeasuredUnder, MethodSpec, RoutingTable, temperature_band
 
 PROMPTS = 240

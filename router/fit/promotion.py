@@ -9,7 +9,6 @@ from router import predict
 from router.acceptance import PRIOR_STEPS, Floats, acceptance
 from schemas import TEMPERATURE_BANDS, Live, RoutingTable
 
-
 ROUNDS = 20
 
 

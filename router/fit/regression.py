@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.acceptance import learns_acceptance
-from router.preferred import with_preferred
 from router.fit.acceptance import labels_of, profiled_acceptance
 from router.fit.profile import Profile, ProfileError
+from router.preferred import with_preferred
 from router.prompt import NAMES, by_method, inputs_of
 from schemas import TEMPERATURE_BANDS, RoutingTable, temperature_band
 

@@ -1,11 +1,10 @@
 """What a request costs others counts, when its method is chosen."""
 
 import pytest
-from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, report
+from routing_world import METHODS, STEP, report
 from test_policy import MADE, NGRAM, route
 
 from router.acceptance import acceptance
-from router.fit.assign import build_table
 from router.load import KNOCK_ON, Prospect
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
@@ -28,7 +27,7 @@ def test_what_others_would_wait_counts(table: RoutingTable) -> None:
     them, but each of their steps would take longer by its share; and as much longer those of
     others, whatever they are."""
     tokens, steps = table.acceptance_tokens.copy(), table.acceptance_steps.copy()
-    steps[0, NGRAM] = tokens[0, NGRAM] / 1.75
+    steps[0, NGRAM] = tokens[0, NGRAM] / 1.7
     near = table.model_copy(update={"acceptance_tokens": tokens, "acceptance_steps": steps})
     idle = report("all", methods=MADE.methods)
     assert route(near, 0, (idle,)).method == "draft"

@@ -1,15 +1,16 @@
 """Which requests explore: audits, what a response is worth, and the budget."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from routing_world import CENTROIDS, ENCODER, make_profile, observe
 
 from router.exploration import AUDIT, AUDITED_WITHIN, Explorer, Option
-from router.learner import Learner
-from routing_world import CENTROIDS, ENCODER, make_profile, observe
 from router.fit.assign import build_table
+from router.learner import Learner
 
 SURE = [Option(0, 1.0, 0.01), Option(1, 1.5, 0.01), Option(2, 3.0, 0.01)]
 
@@ -19,7 +20,7 @@ def served(options: list[Option], requests: int, seed: int, share: float = 0.01)
     explorer, latest, chosen = Explorer(np.random.default_rng(seed)), [0.0] * len(options), []
     for number in range(1, requests + 1):
         made = explorer.choose(options, latest, share)
-        method = options[made.index].method
+        method = options[made.option].method
         latest[method] = float(number)
         chosen.append(method)
     return chosen
@@ -38,7 +39,7 @@ def test_later_audits_are_rare_and_go_to_the_one_that_rested_longest() -> None:
     share = Counter(chosen)
     assert 0.6 * AUDIT < (share[1] + share[2]) / len(chosen) < 1.4 * AUDIT
     others = [m for m in chosen if m]
-    assert all(a != b for a, b in zip(others, others[1:], strict=False))
+    assert all(a != b for a, b in pairwise(others))
 
 
 def test_what_may_be_faster_is_explored_and_what_is_known_is_not() -> None:
@@ -55,7 +56,7 @@ def test_the_budget_bounds_what_is_spent() -> None:
 
 def test_nothing_is_explored_again_while_its_response_is_to_come() -> None:
     explorer, latest = Explorer(np.random.default_rng(0)), [5.0, 0.0, 0.0]
-    drawn = [explorer.choose(SURE, latest, 0.01).index for _ in range(300)]
+    drawn = [explorer.choose(SURE, latest, 0.01).option for _ in range(300)]
     assert sum(i != 0 for i in drawn) <= 2
 
 
@@ -70,7 +71,7 @@ def test_propensities_are_probabilities(seconds, error, latest) -> None:
     seen: dict[int, float] = {}
     for seed in range(60):
         made = Explorer(np.random.default_rng(seed)).choose(options, latest, 0.01)
-        assert seen.setdefault(made.index, made.propensity) == made.propensity
+        assert seen.setdefault(made.option, made.propensity) == made.propensity
     assert 0.0 < sum(seen.values()) <= 1.0 + 1e-9
 
 

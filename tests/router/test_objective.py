@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, observe, with_answer
+from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, with_answer
 
 from router.fit.assign import TableOptions, build_table
 from router.fit.evaluate import evaluate

@@ -16,8 +16,7 @@ from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
-from router.learner import HALF_LIFE
-from router.learner import KEPT_OF_HEAD
+from router.learner import HALF_LIFE, KEPT_OF_HEAD
 from schemas import TableUpdate
 
 

@@ -5,8 +5,8 @@ import pytest
 from routing_world import ENCODER, METHODS, UNDER, observe
 from simulated_service import SimulatedService
 
-from router.constraints import Constraints
 from router.cluster import packed
+from router.constraints import Constraints
 from router.drift import DriftWatch
 from router.fit.unfitted import unfitted_table
 from router.learner import Learner
