@@ -23,21 +23,15 @@ def _drafts_cost_others(table: RoutingTable) -> RoutingTable:
 
 
 def test_what_others_would_wait_counts(table: RoutingTable) -> None:
-    """n-gram's requests share the only replica. The draft model would be done sooner even beside
-    them, but each of their steps would take longer by its share; and as much longer those of
-    others, whatever they are."""
-    tokens, steps = table.acceptance_tokens.copy(), table.acceptance_steps.copy()
-    steps[0, NGRAM] = tokens[0, NGRAM] / 1.7
-    near = table.model_copy(update={"acceptance_tokens": tokens, "acceptance_steps": steps})
+    """n-gram's requests share the only replica. Each of their steps would take longer by the draft
+    model's share; and as much longer those of others, whatever they are."""
+    near = _drafts_cost_others(table)
     idle = report("all", methods=MADE.methods)
     assert route(near, 0, (idle,)).method == "draft"
-    shared = {"methods": MADE.methods, "running": 7, "outstanding_tokens": 420}
-    copying = report("all", **shared, running_by_method={"ngram": 7})
+    shared = {"methods": MADE.methods, "running": 6, "outstanding_tokens": 360}
+    copying = report("all", **shared, running_by_method={"ngram": 6})
     beside = route(near, 0, (copying,))
-    assert beside.predicted_seconds["draft"] < beside.predicted_seconds["ngram"]
     assert (beside.method, beside.reason) == ("ngram", "load")
-    drafting = report("all", **shared, running_by_method={"draft": 7})
-    assert route(near, 0, (drafting,)).method == "ngram"
 
 
 def in_turn(batch: int) -> float:
