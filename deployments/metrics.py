@@ -151,11 +151,10 @@ class KeyMetrics:
 
 
 class DriftMetrics:
-    """Hold the feedback actor's metrics of drift and refits."""
+    """Hold the feedback actor's metric of drift."""
 
     def __init__(self) -> None:
         self.drift = _gauge("drift", "least share of recent prompts of a kind not fitted")
-        self.refits = _counter("refits", "new clusters for prompts that drifted", ())
 
     def reported(self, report: DriftReport) -> None:
         self.drift.set(report.share_farther or 0.0)

@@ -1,9 +1,8 @@
 """What each method promises for one request under the present load."""
 
 from dataclasses import dataclass
-from math import exp
+from math import exp, hypot
 
-from router import evidence, favourites
 from router.constraints import Constraints
 from router.load import Prospect
 from router.prompt import Features
@@ -15,39 +14,32 @@ from schemas import Reason, RouterConfig, RoutingTable
 class Candidate:
     """One method's prospects for one request.
 
-    predicted: seconds under the present load. The next five are divided by the method's weight in
-    the configuration, because methods are compared by them: alone: seconds on an idle replica.
-    usual: `alone` without the prompt's deviation from its cluster. idle: `alone` with what the
-    replica holds of the prompt. loaded: `predicted`. cost: `predicted` plus `delay`. waiting: part
-    of `predicted` until it gets a place. first: until the first token. per_token: between later
-    tokens. delay: seconds by which it delays other requests. answers: evidence behind its
-    acceptance. log_error: standard error of the logarithm of `alone`. error: of `predicted`; the
-    load, known from reports, adds nothing to it. obstacle: why it should not answer.
+    method: its index in the table. predicted: seconds under the present load. The next three are
+    divided by the method's weight in the configuration and count what its failures cost, because
+    methods are compared by them: alone: seconds on an idle replica. idle: `alone` with what the
+    replica holds of the prompt. cost: `predicted` plus `delay`. first: seconds until the first
+    token. per_token: between later tokens. delay: seconds by which it delays other requests. error:
+    standard deviation of the logarithm of `alone`. method_error: the part of it that all prompts
+    share. obstacle: why it should not answer.
     """
 
     name: str
+    method: int
     predicted: float
     alone: float
-    usual: float
     idle: float
-    loaded: float
     cost: float
-    waiting: float
     first: float
     per_token: float
     delay: float
-    answers: float
-    log_error: float
     error: float
-    obstacle: Reason | None
+    method_error: float
+    obstacle: Reason | None = None
 
     @property
     def doubt(self) -> float:
-        """How many times slower it is a standard error from the prediction.
-
-        It is 1 with enough evidence to compare the method by.
-        """
-        return 1.0 if self.answers >= favourites.MIN_EVIDENCE_ANSWERS else exp(self.error)
+        """How many times slower it is a standard deviation from the prediction."""
+        return exp(self.error)
 
 
 def candidates_of(
@@ -59,32 +51,30 @@ def candidates_of(
 ) -> dict[str, Candidate]:
     """Return all methods of the table by name, without obstacles."""
     prospect = Prospect(table, features)
-    alone, busy = prospect.alone(), prospect.under(loads)
-    usual = prospect.usual() if features.predicted else alone
-    cell = features.cluster, slice(None), features.band
-    answers = evidence.answers(table)[cell].tolist()
-    log_errors = evidence.log_error(table)[cell].tolist()
+    alone, busy, live = prospect.alone(), prospect.under(loads), table.live
+    errors = live.gain_error[features.cluster, :, features.condition].tolist()
+    rows = zip(
+        *(table.methods, prospect.prefill_shares(), live.loss.tolist(), errors),
+        *(live.method_error.tolist(), live.step_error.tolist(), live.prefill_error.tolist()),
+        strict=True,
+    )
     candidates = {}
-    for name, known, log_error in zip(table.methods, answers, log_errors, strict=True):
+    for m, (name, reading, loss, cell, method, step, prefill) in enumerate(rows):
         forecast, start = busy[name], constraints.startable.get(name, 0.0)
         seconds = forecast.seconds + start
-        own = min(1.0, alone[name] / seconds) if seconds > 0.0 else 1.0
-        weight = config.weights.get(name) or 1.0
+        factor = (1.0 + loss) / (config.weights.get(name) or 1.0)
+        prefill *= reading
         candidates[name] = Candidate(
             name=name,
+            method=m,
             predicted=seconds,
-            alone=alone[name] / weight,
-            usual=usual[name] / weight,
-            idle=(forecast.idle + start) / weight,
-            loaded=seconds / weight,
-            cost=(seconds + forecast.delay) / weight,
-            waiting=forecast.waiting,
+            alone=factor * alone[name],
+            idle=factor * (forecast.idle + start),
+            cost=factor * (seconds + forecast.delay),
             first=forecast.first + start,
             per_token=forecast.per_token,
             delay=forecast.delay,
-            answers=known,
-            log_error=log_error,
-            error=max(evidence.LEAST_ERROR, own * log_error),
-            obstacle=None,
+            error=hypot((1.0 - reading) * hypot(cell, step), prefill),
+            method_error=hypot((1.0 - reading) * hypot(method, step), prefill),
         )
     return candidates

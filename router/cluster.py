@@ -39,22 +39,6 @@ def fit(vectors: Vectors, k: int, seed: int) -> NDArray[np.float64]:
     return np.asarray(means.cluster_centers_[order], dtype=np.float64)
 
 
-def preload() -> None:
-    """Import what `refit` needs (65 MB) now, so that a serving process does not grow later."""
-    import sklearn.cluster  # noqa: F401
-
-
-def refit(
-    start: NDArray[np.float64], vectors: Vectors, weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Fit k-means from `start` [k, d] to vectors [n, d] with weights [n]; the order stays."""
-    from sklearn.cluster import KMeans
-
-    means = KMeans(n_clusters=len(start), init=start, n_init=1)
-    means.fit(np.asarray(vectors, np.float64), sample_weight=weights)
-    return np.asarray(means.cluster_centers_, dtype=np.float64)
-
-
 def assign(centroids: NDArray[np.float64], vectors: Vectors) -> Labels:
     """Return the nearest centroid [n] (Euclidean) of each vector [n, d].
 

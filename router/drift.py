@@ -8,9 +8,7 @@ this share of the recent prompts is of a kind that the fit has not seen.
 
 There is drift when the statistic exceeds LEAST_SHARE and the bound that chance exceeds with
 probability SIGNIFICANCE (Massart 1990, doi:10.1214/aop/1176990746, for every sample size; the
-finite reference enters by the effective size of two samples). With TESTS_PER_WINDOW tests in a
-window, independent prompts raise at most one false alarm in window / TESTS_PER_WINDOW /
-SIGNIFICANCE prompts: 100,000.
+finite reference enters by the effective size of two samples).
 """
 
 import math
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router import cluster
+from schemas import DriftReport, RoutingTable
 
 Floats = NDArray[np.float64]
 
@@ -28,9 +27,8 @@ WINDOW = 400
 """Prompts that are compared with those of the fit."""
 SIGNIFICANCE = 0.001
 LEAST_SHARE = 0.1
-"""Least share of new prompts that is worth a refit."""
+"""Least share of new prompts that is worth an alarm."""
 
-TESTS_PER_WINDOW = 4
 REFERENCE_WINDOWS = 2
 """Windows of live prompts that make the reference when the table has none."""
 
@@ -46,8 +44,7 @@ _POINTS = 21
 class Reference:
     """Distances of a fit's prompts to their centroids, by cluster, as quantiles [k + 1, 21].
 
-    The last row is over all prompts, and also stands for clusters that were added later. prompts:
-    their number.
+    The last row is over all prompts. prompts: their number.
     """
 
     def __init__(self, quantiles: Floats, prompts: int) -> None:
@@ -64,27 +61,21 @@ class Reference:
         return len(self.quantiles) - 1
 
     @classmethod
-    def of(
-        cls, labels: cluster.Labels, distances: Floats, k: int, before: Self | None = None
-    ) -> Self:
+    def of(cls, labels: cluster.Labels, distances: Floats, k: int) -> Self:
         """Make a reference from labels and distances [n] of a fit's prompts in k clusters.
 
-        A cluster with few prompts keeps its row of `before`. Without one, all such clusters share a
-        row; if they have too few prompts together, they use the row over all prompts.
+        Clusters with few prompts share a row; if they have too few prompts together, they use the
+        row over all prompts.
         """
         points = np.linspace(0.0, 1.0, _POINTS)
         everybody = np.quantile(distances, points)
         sizes = np.bincount(labels, minlength=k)
         rest = distances[sizes[labels] < MIN_CLUSTER]
         shared = np.quantile(rest, points) if len(rest) >= MIN_CLUSTER else everybody
-        rows = []
-        for c in range(k):
-            if sizes[c] >= MIN_CLUSTER:
-                rows.append(np.quantile(distances[labels == c], points))
-            elif before is not None and c < before.clusters:
-                rows.append(before.quantiles[c])
-            else:
-                rows.append(shared)
+        rows = [
+            np.quantile(distances[labels == c], points) if sizes[c] >= MIN_CLUSTER else shared
+            for c in range(k)
+        ]
         return cls(np.asarray([*rows, everybody]), len(distances))
 
     @classmethod
@@ -97,10 +88,9 @@ class Reference:
 
     def ranks(self, labels: cluster.Labels, distances: Floats) -> Floats:
         """Return each distance's rank [n]: the share of its cluster that is clearly nearer."""
-        rows = np.minimum(labels, self.clusters)
         ranks = np.empty(len(distances))
-        for row in np.unique(rows):
-            mine = rows == row
+        for row in np.unique(labels):
+            mine = labels == row
             ranks[mine] = _rank(self.quantiles[row], distances[mine] - TOLERANCE)
         return ranks
 
@@ -151,7 +141,12 @@ class DriftWatch:
         self._centroids = centroids
         self._first: list[tuple[cluster.Labels, Floats]] = []
         self._ranks: deque[float] = deque(maxlen=WINDOW)
-        self._untested = 0
+
+    @classmethod
+    def of(cls, table: RoutingTable) -> Self:
+        """Return the watch of a table's own clusters."""
+        distances = table.provenance.get("distances")
+        return cls(table.centroids, None if distances is None else Reference.read(distances))
 
     @property
     def prompts(self) -> int:
@@ -172,25 +167,37 @@ class DriftWatch:
             return None
         return alarm_above(self.window, self.reference.prompts)
 
-    def see(self, vectors: NDArray[np.float32]) -> bool:
-        """Add prompts [n, d]; return whether they have drifted."""
-        if not len(vectors):
-            return False
+    def report(self) -> DriftReport:
+        """Return the state of the test."""
+        return DriftReport(
+            share_farther=self.share_farther,
+            alarm_above=self.alarm_above,
+            prompts=self.prompts,
+            window=self.window,
+            reference=None if self.reference is None else "live" if self.from_live else "fit",
+        )
+
+    def state(self) -> dict[str, Any] | None:
+        """Return what the first prompts made, as JSON values for `restore`."""
+        return self.reference.state() if self.from_live and self.reference else None
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Continue with the reference of a state, unless the fit has one."""
+        if self.reference is None and state is not None:
+            self.reference = Reference.read(state)
+
+    def see(self, packed: bytes) -> None:
+        """Add a prompt's packed unit vector; one of another dimension is ignored."""
+        try:
+            vectors = cluster.unpacked(packed, self._centroids.shape[1])[None, :]
+        except ValueError:
+            return
         labels = cluster.assign(self._centroids, vectors)
         apart = cluster.distances(self._centroids, vectors, labels)
         if self.reference is None:
             self._collect(labels, apart)
-            return False
-        limit, alarm = alarm_above(self.window, self.reference.prompts), False
-        for rank in self.reference.ranks(labels, apart):
-            self._ranks.append(float(rank))
-            self._untested += 1
-            if self._untested * TESTS_PER_WINDOW < self.window:
-                continue
-            self._untested = 0
-            share = self.share_farther
-            alarm |= share is not None and share > limit
-        return alarm
+            return
+        self._ranks.extend(self.reference.ranks(labels, apart).tolist())
 
     def _collect(self, labels: cluster.Labels, apart: Floats) -> None:
         self._first.append((labels, apart))

@@ -1,44 +1,56 @@
 """What routing learns from observations while it serves.
 
-Each estimate has its own memory:
-
-acceptance    per cluster x method x temperature band. An observation decays what was learned about
-              all methods in its cluster and band, by half in HALF_LIFE answers, so that a method
-              that was not tried for long becomes uncertain (`evidence.log_error`) and is tried.
-              With a regression, steps count as at deviation 0: what is predicted for the prompt
-              alone must not be learned once more for its cluster (`router.prompt`). Offline counts
-              are the prior; they stay, as OFFLINE_ANSWERS answers at most. Both are discounted
-              when another head drafts for a method (`follow_heads`).
+acceptance    sums of log acceptance over the profile's, by cluster, method and condition; responses
+              of the same cell make earlier ones count less. `router.acceptance` makes a posterior
+              of them.
+times         step and prefill times compared with the profile (`router.times`).
+failures      what failed responses cost, by method, from its latest responses.
 output        per cluster: how long responses are, from their tokens and the number that ended by
-              themselves, with the same half-life.
-machine speed per method: step and prefill times compared with the profile (`router.machine`).
-preferred     a cluster's preferred method changes to a method that is predicted to be faster by
-method        more than HYSTERESIS, with a probability of at least CONFIDENCE, when both have
-              MIN_EVIDENCE_ANSWERS. It returns to the fit's preferred method without a margin, once
-              that is predicted to be as fast on as much evidence.
+              themselves. A response that was cut off counts with the tokens that it had.
+preferred     each cluster's fastest method (`router.preferred`).
+
+Responses that were asked of a method by name teach no acceptance: another tenant's prompts are not
+those that the router routes.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from router import decaying_sums, evidence, favourites
-from router.evidence import acceptance_evidence, learns_acceptance
-from router.machine import MachineSpeed
+from router import acceptance, drift
+from router.acceptance import Floats
 from router.predict import expected_output
+from router.preferred import kept, preferred
 from router.table import RoutingTableError
-from schemas import Live, Observation, RoutingTable, temperature_band
+from router.times import MachineSpeed
+from schemas import DriftReport, Live, Observation, RoutingTable, condition_of
+from schemas.observation import WARM_UP
+
+HALF_LIFE = 25.0
+"""Responses of a cell, or of a cluster's lengths, after which earlier ones count half."""
+
+LOG_LIMIT = 2.0
+"""Most by which a response's log acceptance counts as differing from the profile's."""
+
+SURPRISE, KEPT_OF_SURPRISED = 3.0, 0.25
+"""Standard deviations from which on a response surprises, and what it leaves of what was learned of
+its cell: most such responses say that the cell's traffic has changed."""
+
+MOST_ANSWERS = 4.0
+"""Most times the expected length that a single long response counts as."""
+
+FAILURES_HALF_LIFE = 15.0
+"""Responses of a method after which earlier failures count half."""
+
+NO_FAILURE = 3.0
+"""Responses without a failure that every method begins with."""
 
 KEPT_OF_HEAD = 0.25
-"""Share of a method's acceptance evidence that stays when another version of its head drafts: the
-version was tuned from the earlier one, and accepts some percent more or less."""
-
-KEPT_ANSWERS = 2.0
-"""Live answers of a method that other methods' responses leave in a cell. A profile that is off by
-a factor of four counts as less than that next to them, so it does not come back into force; and so
-few leave the method uncertain, so it is tried again."""
+"""Share of a method's evidence that stays when another version of its head drafts, and probability
+that the profile is wrong about that head."""
 
 REMEMBERED_IDS = 4096
 """Observation ids that are kept to count each observation once."""
@@ -48,42 +60,42 @@ class Learner:
     """Owns what one routing table learns; not thread-safe, one owner feeds it."""
 
     def __init__(self, table: RoutingTable) -> None:
-        self._table = table
-        self._fitted = table.assignment
-        self._tokens = table.live.tokens.copy()
+        self._disk = self._table = table
+        self._profiled = acceptance.profiled(table)
+        self._weight, self._total = np.zeros((2, *table.live.gain.shape))
         self._steps = table.live.steps.copy()
-        self._output = table.live.output.copy()
-        self._answers = table.live.answers.copy()
+        self._output, self._answers = table.live.output.copy(), table.live.answers.copy()
         self._long = np.zeros(len(table.assignment))
         """Tokens of each cluster's last response that counted as shorter than it was."""
-        self._speed = MachineSpeed(len(table.methods), np.log(table.live.batch_ratio))
-        self._profile_share = table.live.profile_share.copy()
+        self._speed = MachineSpeed(table)
+        self._failures = np.zeros((len(table.methods), 3))
+        """By method: responses, failed ones, and the seconds that these took over the predicted."""
+        self._latest = table.live.latest.copy()
+        self._doubted = np.zeros(len(table.methods))
         self._heads: dict[str, int] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._learned = False
+        self._watch = drift.DriftWatch.of(table)
+        self._learned = True
         """Whether that makes another version of the table."""
+        self._refresh(version=table.version)
 
     @property
     def table(self) -> RoutingTable:
-        """The present version; a new object for every version. Versions are made when asked for,
-        because preferred methods take 40 ms at a thousand clusters."""
+        """The present version; a new object for every version, made when asked for."""
         if self._learned:
-            self._learned = False
-            table = self._table.model_copy(update={"version": self._table.version + 1})
-            self._table = table.model_copy(update={"assignment": self._favourites(table)})
+            self._refresh(self._table.version + 1)
         return self._table
 
     def observe(self, observations: Iterable[Observation]) -> bool:
         """Count each observation once; return whether that makes a new version of the table.
 
-        Ids seen before, other fits, methods that the table does not have, and failed responses are
-        ignored. A cancelled answer teaches step time and acceptance as far as it came.
+        Ids seen before, other fits and methods that the table does not have are ignored. A
+        response that was cut off teaches as far as it came.
         """
         learned = [o for o in observations if self._accept(o)]
         for observation in learned:
             self._learn(observation)
-        if learned:
-            self._refresh()
+        self._learned |= bool(learned)
         return bool(learned)
 
     def follow_heads(
@@ -101,21 +113,22 @@ class Learner:
         for m, name in enumerate(self._table.methods):
             own = parts.get(name, ())
             profiled = not any(versions.get(part, 0) for part in own)
-            self._profile_share[m] = 1.0 if profiled else KEPT_OF_HEAD
+            self._doubted[m] = 0.0 if profiled else KEPT_OF_HEAD
             if changed.intersection(own):
-                self._tokens[:, m] *= KEPT_OF_HEAD
-                self._steps[:, m] *= KEPT_OF_HEAD
-        if changed:
-            self._refresh()
+                for sums in (self._weight, self._total, self._steps):
+                    sums[:, m] *= KEPT_OF_HEAD
+        self._learned |= bool(changed)
         return bool(changed)
 
+    def report(self) -> DriftReport:
+        """Return the state of the drift test."""
+        return self._watch.report()
+
     def _accept(self, observation: Observation) -> bool:
-        stats = observation.stats
         identity = observation.observation_id
         usable = (
             observation.fit_id == self._table.fit_id
-            and stats.method in self._table.methods
-            and stats.finish_reason != "error"
+            and observation.stats.method in self._table.methods
             and observation.cluster < len(self._table.assignment)
         )
         if not usable or identity in self._seen:
@@ -126,18 +139,36 @@ class Learner:
         return True
 
     def _learn(self, observation: Observation) -> None:
-        stats = observation.stats
-        whole = stats.finish_reason != "cancelled" and observation.free_to_end
-        if observation.cluster >= 0 and whole:
-            self._learn_output(observation)
-        self._speed.observe(self._table, observation)
-        # The prefill emits the first token, outside of the decode steps.
-        tokens, steps = stats.output_tokens - 1, stats.target_steps - 1
-        lossless = self._table.lossless.get(stats.method, False)
-        if min(tokens, steps) < 1 or observation.cluster < 0:
+        stats, m = observation.stats, self._table.methods.index(observation.stats.method)
+        if observation.vector is not None:
+            self._watch.see(observation.vector)
+        if not observation.failed:
+            self._speed.observe(self._table, observation)
+        if observation.policy == WARM_UP:
             return
-        if not observation.grammar and learns_acceptance(stats.looping, lossless):
-            self._learn_acceptance(observation)
+        self._learn_failures(observation, m)
+        if observation.reason == "pinned":
+            return
+        self._latest[m] = self._latest.max() + 1.0
+        if observation.cluster < 0 or observation.failed:
+            return
+        if observation.free_to_end:
+            self._learn_output(observation)
+        lossless = self._table.lossless.get(stats.method, False)
+        # The prefill emits the first token, outside of the decode steps.
+        steps = stats.target_steps - 1
+        if min(stats.output_tokens - 1, steps) >= 1 and acceptance.learns_acceptance(
+            stats.looping, lossless
+        ):
+            self._learn_acceptance(observation, m)
+
+    def _learn_failures(self, observation: Observation, m: int) -> None:
+        share, stats = 1.0 / observation.choices, observation.stats
+        row = self._failures[m]
+        row *= 0.5 ** (share / FAILURES_HALF_LIFE)
+        row[0] += share
+        if observation.failed:
+            row[1:] += share, share * stats.total_seconds / max(observation.predicted_seconds, 1e-3)
 
     def _learn_output(self, observation: Observation) -> None:
         """Count the tokens of a response, and its end unless it was cut off.
@@ -147,99 +178,87 @@ class Learner:
         it that exceeded this: a single one must not lift what is expected of all.
         """
         stats, k, share = observation.stats, observation.cluster, 1.0 / observation.choices
-        forget = 0.5 ** (share / decaying_sums.HALF_LIFE)
-        usual = evidence.MOST_ANSWERS * expected_output(self._table, k)
+        forget = 0.5 ** (share / HALF_LIFE)
+        usual = MOST_ANSWERS * expected_output(self._table, k)
         counted = min(stats.output_tokens, max(usual, self._long[k]))
         if stats.output_tokens > usual and observation.choices == 1:
             self._long[k] = stats.output_tokens
         shown = np.asarray([counted, stats.finish_reason == "stop"])
         self._output[k] = forget * self._output[k] + share * shown
-        self._answers[k] = forget * self._answers[k] + share
+        if stats.finish_reason != "cancelled":
+            self._answers[k] = forget * self._answers[k] + share
 
-    def _learn_acceptance(self, observation: Observation) -> None:
+    def _learn_acceptance(self, observation: Observation, m: int) -> None:
         stats, k = observation.stats, observation.cluster
-        m, band = self._table.methods.index(stats.method), temperature_band(stats.temperature)
-        whole = acceptance_evidence(
-            stats.output_tokens,
-            stats.target_steps,
-            self._table.objective,
-            float(self._table.output_tokens[k]),
-            evidence.deviation(self._table, k, m, band, observation.predicted_acceptance),
-        )
-        tokens, steps = (part / observation.choices for part in whole)
-        forget = 0.5 ** (tokens / evidence.ANSWER_TOKENS / decaying_sums.HALF_LIFE)
-        # A cell that nothing was learned of lately keeps a little, or a wrong profile would count
-        # again.
-        own, known = np.arange(len(self._table.methods)) == m, self._tokens[k, :, band]
-        fading = own | (known > KEPT_ANSWERS * evidence.ANSWER_TOKENS)
-        self._tokens[k, fading, band] *= forget
-        self._steps[k, fading, band] *= forget
-        self._tokens[k, m, band] += tokens
-        self._steps[k, m, band] += steps
+        condition = condition_of(stats.temperature, grammar=observation.grammar)
+        steps = stats.target_steps - 1.0
+        value = math.log((stats.output_tokens - 1.0) / steps)
+        usual = math.log(self._profiled[k, m, condition])
+        if observation.predicted_acceptance is not None:
+            mean = float(self._table.regression_mean[k, m])
+            usual += observation.predicted_acceptance - mean
+        # No response emits less than a token a step, which lifts the mean of methods near 1.
+        value -= acceptance.positive_part(usual, acceptance.NOISE)
+        cell = k, m, condition
+        live = self._table.live
+        spread = math.hypot(acceptance.NOISE, float(live.gain_error[cell]))
+        if abs(value - live.gain[cell]) > SURPRISE * spread:
+            for sums in (self._weight, self._total):
+                sums[cell] *= KEPT_OF_SURPRISED
+        weight = steps / (steps + acceptance.STEPS_OF_NOISE) / observation.choices
+        forget = 0.5 ** (weight / HALF_LIFE)
+        self._weight[cell] = forget * self._weight[cell] + weight
+        limited = min(LOG_LIMIT, max(-LOG_LIMIT, value))
+        self._total[cell] = forget * self._total[cell] + weight * limited
+        self._steps[k, m] = forget * self._steps[k, m] + steps / observation.choices
 
-    def _refresh(self) -> None:
-        """Put what was learned into the table, for what is learned next."""
-        self._learned = True
-        ratio, batch_ratio = self._speed.step_ratios()
+    def _loss(self) -> Floats:
+        """Return the seconds [m] that failures cost for each second of a response.
+
+        A request whose response fails is asked again, of a method that takes about as long.
+        """
+        responses, failed, seconds = self._failures.T
+        share = failed / (responses + NO_FAILURE)
+        lost = np.divide(seconds, failed, out=np.zeros(len(failed)), where=failed > 0.0)
+        return np.asarray(share / (1.0 - share) * np.maximum(0.5, lost))
+
+    def _refresh(self, version: int) -> None:
+        """Make a version of the table from what was learned."""
+        self._learned = False
+        found = acceptance.posterior(self._disk, self._weight, self._total, self._doubted)
         live = Live(
-            tokens=self._tokens.copy(),
+            gain=found.gain,
+            gain_error=found.error,
+            method_error=found.shared,
             steps=self._steps.copy(),
             output=self._output.copy(),
             answers=self._answers.copy(),
-            step_ratio=ratio,
-            batch_ratio=batch_ratio,
-            context_slope=self._speed.context_slopes(),
-            step_weight=self._speed.step_weight(),
-            prefill_ratio=self._speed.prefill_ratios(),
-            profile_share=self._profile_share.copy(),
+            loss=self._loss(),
+            latest=self._latest.copy(),
+            **self._speed.live(),
         )
-        self._table = self._table.model_copy(update={"live": live})
-
-    def _favourites(self, table: RoutingTable) -> tuple[tuple[str, ...], ...]:
-        # [k][t][m] as lists, which give single values faster than arrays.
-        seconds, answers, errors = (
-            np.moveaxis(cells, 2, 1).tolist()
-            for cells in (
-                favourites.typical_seconds(table),
-                evidence.answers(table),
-                evidence.log_error(table),
-            )
-        )
-
-        def of(k: int, band: int, name: str) -> str:
-            current, fitted = map(table.methods.index, (name, self._fitted[k][band]))
-            # The method that replaced it may have looked faster than it is.
-            known = answers[k][band][fitted] >= favourites.MIN_EVIDENCE_ANSWERS
-            if known and seconds[k][band][fitted] <= seconds[k][band][current]:
-                current = fitted
-            winner = favourites.favourite(
-                seconds[k][band],
-                answers[k][band],
-                errors[k][band],
-                current,
-                range(len(table.methods)),
-            )
-            return table.methods[winner]
-
-        return tuple(
-            tuple(of(k, band, name) for band, name in enumerate(row))
-            for k, row in enumerate(table.assignment)
-        )
+        table = self._table.model_copy(update={"version": version, "live": live})
+        self._table = table.model_copy(update={"assignment": preferred(table)})
 
     def state(self) -> dict[str, Any]:
         """Return what must survive a restart, as JSON values for `restore`."""
         table = self.table
-        return self._speed.state() | {
+        return {
             "fit_id": table.fit_id,
             "version": table.version,
             "methods": list(table.methods),
             "assignment": [list(row) for row in table.assignment],
-            "live_tokens": self._tokens.tolist(),
-            "live_steps": self._steps.tolist(),
-            "live_output": self._output.tolist(),
-            "live_answers": self._answers.tolist(),
-            "live_profile_share": self._profile_share.tolist(),
+            "weight": self._weight.tolist(),
+            "total": self._total.tolist(),
+            "steps": self._steps.tolist(),
+            "output": self._output.tolist(),
+            "answers": self._answers.tolist(),
+            "failures": self._failures.tolist(),
+            "latest": self._latest.tolist(),
+            "times": self._speed.state(),
             "heads": self._heads,
+            "doubted": self._doubted.tolist(),
+            "distances": self._watch.state(),
             "seen": list(self._seen),
         }
 
@@ -257,20 +276,36 @@ class Learner:
                 )
             learner = cls(table)
             version = int(state["version"])
-            learner._output[:] = np.asarray(state["live_output"])
-            learner._answers[:] = np.asarray(state["live_answers"])
+            learner._output[:] = np.asarray(state["output"])
+            learner._answers[:] = np.asarray(state["answers"])
             old = {name: index for index, name in enumerate(state["methods"])}
             places = {m: old[name] for m, name in enumerate(table.methods) if name in old}
             here, there = list(places), list(places.values())
-            learner._tokens[:, here] = np.asarray(state["live_tokens"])[:, there]
-            learner._steps[:, here] = np.asarray(state["live_steps"])[:, there]
-            learner._profile_share[here] = np.asarray(state["live_profile_share"])[there]
+            for name in ("weight", "total", "steps"):
+                getattr(learner, f"_{name}")[:, here] = np.asarray(state[name])[:, there]
+            for name in ("failures", "latest", "doubted"):
+                getattr(learner, f"_{name}")[here] = np.asarray(state[name])[there]
             learner._heads = {str(part): int(n) for part, n in state["heads"].items()}
-            learner._speed.restore(state, places)
-            assignment = favourites.kept(state["assignment"], table.methods, table.assignment)
+            learner._speed.restore(state["times"], places)
+            learner._watch.restore(state["distances"])
+            assignment = kept(state["assignment"], table.methods, table.assignment)
             learner._seen = OrderedDict.fromkeys(str(i) for i in state["seen"])
-        except (KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            if isinstance(error, RoutingTableError):
+                raise
             raise RoutingTableError(f"the saved state is not readable: {error!r}") from error
-        learner._table = table.model_copy(update={"version": version, "assignment": assignment})
-        learner._refresh()
+        learner._table = table.model_copy(update={"assignment": assignment})
+        learner._refresh(version)
         return learner
+
+    def back_to(self, state: dict[str, Any]) -> Self:
+        """Return to an earlier state, except for the ids counted and the version, which go on.
+
+        Raises RoutingTableError if it is not a state of this table.
+        """
+        version = max(self.table.version, int(state.get("version", 0))) + 1
+        return self.restore(self._disk, state | {"seen": list(self._seen), "version": version})
+
+    def anew(self) -> Self:
+        """Return a learner that has learned nothing; the table's version goes on."""
+        return self.back_to(type(self)(self._disk).state())

@@ -7,22 +7,22 @@ If no replica runs a request's method alone, its steps are predicted among those
 which it delays.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from router import evidence, predict
+from router import acceptance, predict
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads, usual_context, usual_prompt
 from schemas import RoutingTable
 
-KNOCK_ON = 2.0
+KNOCK_ON = 1.0
 """A delayed request stays longer and delays others in turn, the more so the closer a replica is to
 saturation. Each second of delay counts as this many more, times the share of a step that the batch
 adds. Found by simulating three tables in bursts and up to saturation: 1 to 3 serve equally well,
-without it or above it service is worse."""
+without it or above it service is worse. With 1 a request's own seconds are the least."""
 
 
 class Forecast(NamedTuple):
@@ -48,32 +48,27 @@ class Prospect:
     """A prompt's prefill and decode steps for every method, whatever else runs."""
 
     def __init__(self, table: RoutingTable, features: Features) -> None:
-        self._table, self._band = table, features.band
+        self._table, self._condition = table, features.condition
         self._prompt_tokens, self._held = features.prompt_tokens, features.held
         self._slots = features.prompt_tokens + features.max_tokens
-        cell = features.cluster, features.band
-        usual = evidence.expected(table, *cell)
-        predicted = features.predicted
-        accepted = evidence.expected(table, *cell, predicted) if predicted else usual
+        cell = features.cluster, features.condition
+        accepted = acceptance.expected(table, *cell, features.predicted)
         output = min(float(features.max_tokens), predict.expected_output(table, features.cluster))
         self._later_tokens = max(1.0, output - 1.0)
         self._times = predict.StepTimes(table, features.prompt_tokens + output / 2.0)
         self._steps = (max(0.0, output - 1.0) / accepted).tolist()
-        self._usual_steps = (max(0.0, output - 1.0) / usual).tolist() if predicted else self._steps
         self._prefills = predict.prefills(table, features.prompt_tokens)
         self._alone = [self._times.of(m, 1.0) for m in range(len(table.methods))]
 
     def alone(self) -> dict[str, float]:
         """Predict seconds by method on an idle replica."""
-        return self._by_method(self._steps)
-
-    def usual(self) -> dict[str, float]:
-        """Predict seconds by method on an idle replica without the prompt's deviation."""
-        return self._by_method(self._usual_steps)
-
-    def _by_method(self, steps: Sequence[float]) -> dict[str, float]:
-        figures = zip(self._table.methods, self._prefills, steps, self._alone, strict=True)
+        figures = zip(self._table.methods, self._prefills, self._steps, self._alone, strict=True)
         return {name: prefill + n * alone for name, prefill, n, alone in figures}
+
+    def prefill_shares(self) -> list[float]:
+        """Return the share [m] of the prefill in the seconds on an idle replica."""
+        figures = zip(self._prefills, self._steps, self._alone, strict=True)
+        return [prefill / max(prefill + n * alone, 1e-9) for prefill, n, alone in figures]
 
     def under(self, loads: ReplicaLoads) -> dict[str, Forecast]:
         """Forecast every method of the table on the healthy replica that takes its next request.
@@ -107,7 +102,7 @@ class Prospect:
                 places.append(_Place(0.0, batch, running, slower=slower, held=held[m]))
             else:
                 batch = max(1.0, batch)
-                turn = _turn(self._table, running or {m: 1.0}, self._band, batch)
+                turn = _turn(self._table, running or {m: 1.0}, self._condition, batch)
                 waiting = (line + 1.0) * turn
                 places.append(_Place(waiting, batch, running, line, True, slower, held[m]))
         return places
@@ -166,7 +161,7 @@ class _Place(NamedTuple):
 _IDLE = _Place()
 
 
-def _turn(table: RoutingTable, running: Mapping[int, float], band: int, batch: float) -> float:
+def _turn(table: RoutingTable, running: Mapping[int, float], condition: int, batch: float) -> float:
     """Return the seconds from one response's end to the next on a full replica.
 
     running: requests by method (index). It is an average response's share of the replica's time.
@@ -174,13 +169,13 @@ def _turn(table: RoutingTable, running: Mapping[int, float], band: int, batch: f
     usual, whole = _usual_answers(table), sum(running.values())
     steps = prefill = 0.0
     for m, count in running.items():
-        steps += count / whole * usual.steps[band][m]
+        steps += count / whole * usual.steps[condition][m]
         prefill += count / whole * usual.prefills[m]
     return prefill + steps * usual.times.mixed(running, batch) / batch
 
 
 class _UsualAnswers(NamedTuple):
-    """An average answer of each method: its decode steps [t][m] and its prefill's seconds [m].
+    """An average answer of each method: its decode steps [c][m] and its prefill's seconds [m].
 
     times: of its steps.
     """
@@ -190,9 +185,9 @@ class _UsualAnswers(NamedTuple):
     times: predict.StepTimes
 
 
-@evidence.once
+@acceptance.once
 def _usual_answers(table: RoutingTable) -> _UsualAnswers:
-    accepted = evidence.acceptance(table).mean(axis=0)
+    accepted = acceptance.acceptance(table).mean(axis=0)
     return _UsualAnswers(
         (predict.emitted_output(table, -1) / accepted.T).tolist(),
         predict.prefills(table, usual_prompt(table)),

@@ -3,20 +3,19 @@
 Predicted seconds = waiting for a place + prefill + decode steps x seconds per step at the batch
 size that the sequence will join. The cluster's preferred method answers until another method is
 better by HYSTERESIS. Under load that is the one that costs all requests together the fewest
-seconds. A request that may be used to learn can go elsewhere, if a budget pays for it
-(`router.trials`).
+seconds. A request that may be used to learn can go elsewhere (`router.exploration`).
 """
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from router import favourites
 from router.candidates import Candidate, candidates_of
 from router.constraints import Constraints, obstacles_of, why_not
+from router.exploration import Explorer, Option
 from router.objectives import fast_enough, in_time
+from router.preferred import HYSTERESIS
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
-from router.trials import Option, Trials
 from schemas import Decision, LoadReport, Reason, RouterConfig, RoutingTable
 
 POLICY = "predicted_seconds"
@@ -24,7 +23,7 @@ POLICY = "predicted_seconds"
 CONVERSATION_MARGIN = 0.15
 """Least advantage for which a conversation leaves the method of its last turn."""
 
-TEACHING_REASONS = ("preferred", "load", "constraint", "failover", "starting")
+EXPLORABLE_REASONS = ("preferred", "load", "constraint", "failover", "starting")
 """Reasons of decisions that exploration may change."""
 
 
@@ -46,9 +45,9 @@ def choose(
     loads: Sequence[LoadReport] | ReplicaLoads,
     constraints: Constraints,
     config: RouterConfig,
-    trials: Trials | None = None,
+    explorer: Explorer | None = None,
 ) -> Decision:
-    """Route one prompt. Nothing is tried out without `trials`.
+    """Route one prompt. Nothing is explored without `explorer`.
 
     Reasons: preferred (the cluster's preferred method); load (another method, because of queues and
     batches); exploration; constraint (the preferred method may not serve this request or would miss
@@ -82,16 +81,19 @@ def choose(
         chosen = chosen if wished.method == chosen.method else wished._replace(reason="slo")
     method, reason, favourite = chosen
     ranked = sorted(allowed, key=lambda one: (one.name != method, one.predicted))
-    propensity, extra, waiting = 1.0, 0.0, 0.0
-    explorable = reason in TEACHING_REASONS and len(ranked) > 1
+    propensity, extra = 1.0, 0.0
+    explorable = reason in EXPLORABLE_REASONS and len(ranked) > 1
     explorable &= constraints.explore and constraints.deadline_seconds is None
-    explorable &= method != constraints.conversation_method and not constraints.slo
-    if explorable and trials is not None and config.exploration > 0.0:
-        options = [Option(one.loaded, one.error, one.delay) for one in ranked]
-        made = trials.choose(options, table.objective, config)
-        method, propensity, extra = ranked[made.index].name, made.propensity, made.seconds
-        if made.index > 0:
-            reason, waiting = "exploration", ranked[0].waiting
+    explorable &= constraints.conversation_method is None and not constraints.slo
+    if explorable and explorer is not None and config.exploration > 0.0:
+        able = [one for one in ranked if one.name not in constraints.startable]
+        if ranked[0] not in able:
+            able = ranked[:1]
+        options = [Option(one.method, one.cost, one.method_error) for one in able]
+        made = explorer.choose(options, table.live.latest.tolist(), config.exploration)
+        method, propensity, extra = able[made.option].name, made.propensity, made.seconds
+        if made.option > 0:
+            reason = "exploration"
     return Decision(
         method=method,
         ranked=tuple(one.name for one in ranked),
@@ -104,7 +106,6 @@ def choose(
         predicted_seconds={one.name: round(one.predicted, 6) for one in ranked},
         predicted_acceptance=dict(features.predicted),
         exploration_seconds=extra,
-        first_waiting_seconds=waiting,
         starts=next((one for one in (method, favourite) if one in constraints.startable), None),
     )
 
@@ -133,7 +134,7 @@ def _greedy(
         return _Chosen(constraints.pinned, "pinned", constraints.pinned)
     named = {one.name: one for one in timely}
     running = _running(timely, constraints)
-    soonest = min(running, key=lambda one: one.loaded)
+    soonest = min(running, key=lambda one: one.cost)
     pinned = named.get(config.pinned_clusters.get(features.cluster, ""))
     if pinned is not None:
         if pinned in running:
@@ -144,7 +145,7 @@ def _greedy(
         chosen = default if default in running else soonest
         return _Chosen(chosen.name, "degraded", default.name)
 
-    favourite = _favourite(table, features, candidates, config)
+    favourite = _preferred(table, features, candidates, config)
     obstacle = favourite.obstacle
     if obstacle is None and favourite not in running:
         obstacle = "starting"
@@ -167,57 +168,35 @@ def _running(timely: Sequence[Candidate], constraints: Constraints) -> Sequence[
 def _under_load(unloaded: Candidate, timely: Sequence[Candidate]) -> Candidate:
     """Return the candidate with the least cost under load, own seconds and delays of others.
 
-    `unloaded` is the choice without load, made on evidence. So no other counts as faster than it
-    is when idle. One with little evidence has to win by a standard error.
+    `unloaded` is the choice without load. No other counts as faster than it is when idle, and one
+    that is not known well has to win by a standard deviation.
     """
 
     def seconds(one: Candidate) -> float:
         if one is unloaded:
             return one.cost
-        return (one.cost * one.doubt + max(0.0, unloaded.idle - one.idle)) * (
-            1.0 + favourites.HYSTERESIS
-        )
+        slower = one.cost * one.doubt + max(0.0, unloaded.idle - one.idle)
+        return max(slower, unloaded.idle) * (1.0 + HYSTERESIS)
 
     return min(timely, key=lambda one: (seconds(one), one is not unloaded))
 
 
-def _favourite(
+def _preferred(
     table: RoutingTable,
     features: Features,
     candidates: Mapping[str, Candidate],
     config: RouterConfig,
 ) -> Candidate:
-    """Return the preferred method for this prompt among all methods.
+    """Return the method that is predicted to be the fastest for this prompt on an idle replica.
 
-    It is the preferred method of the cluster and temperature band, unless the prediction for this
-    prompt makes another method faster. The cluster's preferred method was found on evidence, by a
-    margin. So no other counts as faster than the preferred method usually is, and only the prompt's
-    deviation can move it, to a method with as much evidence.
+    The cluster's preferred method stays until another one is faster by HYSTERESIS.
     """
-    everyone = list(candidates.values())
-    current = table.methods.index(table.assignment[features.cluster][features.band])
+    usual = table.assignment[features.cluster][features.band]
     allowed = [
-        i
-        for i, n in enumerate(table.methods)
-        if (config.lossy or table.lossless.get(n, False)) and config.weights.get(n) != 0.0
-    ] or [current]
-    winner = favourites.favourite(
-        [one.usual for one in everyone],
-        [one.answers for one in everyone],
-        [one.log_error for one in everyone],
-        current,
-        allowed,
+        one
+        for name, one in candidates.items()
+        if (config.lossy or table.lossless.get(name, False)) and config.weights.get(name) != 0.0
+    ] or [candidates[usual]]
+    return min(
+        allowed, key=lambda one: one.alone * (1.0 if one.name == usual else 1.0 + HYSTERESIS)
     )
-    best = everyone[winner]
-    if not features.predicted or best.answers < favourites.MIN_EVIDENCE_ANSWERS:
-        return best
-
-    def seconds(one: Candidate) -> float:
-        # When a response takes no time, nothing can be won.
-        ratio = one.alone / one.usual if one.usual > 0.0 else 1.0
-        return ratio * max(one.usual, best.usual)
-
-    rivals = [
-        everyone[i] for i in allowed if everyone[i].answers >= favourites.MIN_EVIDENCE_ANSWERS
-    ]
-    return min(rivals, key=lambda one: (seconds(one), one is not best))

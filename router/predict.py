@@ -14,11 +14,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from router.evidence import OFFLINE_ANSWERS, Floats, acceptance, once
+from router.acceptance import Floats, acceptance, once
 from schemas import RoutingTable
 
 OUTPUT_PRIOR = 5.0
 """Weight, in responses, of the mean output length over all clusters in each cluster's."""
+
+OFFLINE_ANSWERS = 16.0
+"""Most responses that a cluster's profiled ones count as for the length of responses."""
 
 TYPICAL_PROMPT_TOKENS = 64.0
 
@@ -80,8 +83,7 @@ def _output(table: RoutingTable, live_count: Floats) -> Floats:
 class _Machine:
     """A table's times by method, as lists: prompts ask for single values, which are slow in arrays.
 
-    steps: seconds [m][B][C]. slopes: growth of the log ratio with the log context beyond the grid.
-    step_ratio: live over profiled, alone. full_batch: logarithm of the
+    steps: seconds [m][B][C]. step_ratio: live over profiled, alone. full_batch: logarithm of the
     further ratio in a full batch. prefill: constant and seconds per token. prefill_ratio: live over
     profiled.
     """
@@ -89,7 +91,6 @@ class _Machine:
     steps: list[list[list[float]]]
     step_ratio: list[float]
     full_batch: list[float]
-    slopes: list[float]
     prefill: list[tuple[float, float]]
     prefill_ratio: list[float]
 
@@ -100,7 +101,6 @@ def _machine(table: RoutingTable) -> _Machine:
         steps=table.step_seconds.tolist(),
         step_ratio=table.live.step_ratio.tolist(),
         full_batch=np.log(table.live.batch_ratio).tolist(),
-        slopes=table.live.context_slope.tolist(),
         prefill=[(constant, slope) for constant, slope in table.prefill_seconds.tolist()],
         prefill_ratio=table.live.prefill_ratio.tolist(),
     )
@@ -128,8 +128,6 @@ class StepTimes:
     def of(self, method: int, batch: float) -> float:
         """Return seconds per step in a batch of one method, linear beyond the grid's largest."""
         ratio = _ratio(self._machine, method, batch)
-        if self.beyond:
-            ratio *= exp(self._machine.slopes[method] * self.beyond)
         batches, lines = self._batches, self._steps[method]
         right = min(bisect_right(batches, batch), len(batches) - 1)
         if right == 0:
@@ -170,12 +168,6 @@ def batch_fullness(batch: float) -> float:
 def step_ratio(table: RoutingTable, method: int, batch: float) -> float:
     """Return the ratio of live to profiled step time for a method in a batch of this size."""
     return _ratio(_machine(table), method, batch)
-
-
-def step_ratios(table: RoutingTable) -> Floats:
-    """Return the ratio of live to profiled step time [m, B] for all methods on the batch grid."""
-    methods = range(len(table.methods))
-    return np.asarray([[step_ratio(table, m, b) for b in table.batch_grid] for m in methods])
 
 
 def _ratio(machine: _Machine, method: int, batch: float) -> float:

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import RoutingTable, temperature_band
+from schemas import RoutingTable, condition_of, temperature_band
 
 Floats = NDArray[np.float64]
 
@@ -42,11 +42,17 @@ class Features:
     predicted: Predicted = field(default_factory=dict, hash=False)
     cluster: int = -1
     held: Floats | None = field(default=None, compare=False)
+    grammar: bool = False
 
     @property
     def band(self) -> int:
         """The index of the temperature band."""
         return temperature_band(self.temperature)
+
+    @property
+    def condition(self) -> int:
+        """The index of the condition under which methods accept."""
+        return condition_of(self.temperature, grammar=self.grammar)
 
 
 READ_CHARACTERS = 4096
@@ -148,10 +154,3 @@ def explained(table: RoutingTable, cluster: int, predicted: Predicted) -> dict[s
     if cluster < 0 or not predicted:
         return {}
     return dict(zip(table.methods, deviations(table, cluster, predicted).tolist(), strict=True))
-
-
-def deviation(table: RoutingTable, cluster: int, method: int, predicted: float | None) -> float:
-    """Return the deviation for one method (by index); 0 without a prediction."""
-    if predicted is None:
-        return 0.0
-    return predicted - float(table.regression_mean[cluster, method])

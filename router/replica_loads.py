@@ -4,6 +4,7 @@ Where replicas host several methods, a step takes the mean of its sequences' met
 to like: a request takes a replica that runs its method.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from router import evidence, predict
-from router.evidence import Floats
+from router import acceptance, predict
+from router.acceptance import Floats
 from schemas import DecodeRequest, LoadReport, RoutingTable
 
 Indices = NDArray[np.intp]
@@ -21,17 +22,24 @@ MIXING = 3.0
 """How much more a replica's outstanding tokens count when only other methods run there. Found by
 simulation; between 1 and 3 it hardly matters."""
 
+LASTING = 0.25
+"""Share of a usual response's tokens with which a running request counts in full."""
+
+USUAL_TOKENS = 64.0
+"""Output tokens of a usual response without a table."""
+
 MOST_SLOWER = 4.0
 """Most that a replica counts as slower or faster than predicted. One that a pause has made look
 slow has to get requests again, or nothing would correct that."""
 
 
 class Added(NamedTuple):
-    """What one request adds to a replica (by index): `running` or waiting, tokens and slots."""
+    """What one request adds to a replica (by index): the share of a request for which it counts
+    among the running ones, 0 while it waits; tokens and slots."""
 
     replica: int
     method: int
-    running: bool
+    running: float
     tokens: float
     slots: float
 
@@ -40,7 +48,8 @@ class ReplicaLoads:
     """The loads of n replicas in arrays, which single requests change.
 
     methods: of the table, or of the reports without one. running, waiting, outstanding, free [n]:
-    see LoadReport. counts [m + 1, n]: running requests by method, other methods last. hosts [m, n]:
+    see LoadReport; running requests count by the tokens they have left. counts
+    [m + 1, n]: running requests by method, other methods last. hosts [m, n]:
     whether a healthy replica hosts a method. slower [n]: how many times as long as predicted its
     steps take. usual [m]: the mean of that over a method's replicas. reading [m + 1]: output tokens
     that take as long as reading a prompt token; 0 for other methods and without a table. live: the
@@ -53,6 +62,8 @@ class ReplicaLoads:
         names = {name for report in known for name in report.methods}
         self.methods = tuple(sorted(names)) if table is None else table.methods
         self.numbers = {name: m for m, name in enumerate(self.methods)}
+        usual = USUAL_TOKENS if table is None else predict.emitted_output(table, -1)
+        self._lasting_tokens = LASTING * usual
         self.index = {report.replica: i for i, report in enumerate(known)}
         self._figures = np.zeros((6 + len(self.methods), len(known)))
         loads = [(r.running, r.waiting, r.outstanding_tokens, r.free_slots) for r in known]
@@ -65,14 +76,23 @@ class ReplicaLoads:
             for name in report.methods:
                 if name in self.numbers:
                     self.hosts[self.numbers[name], i] = report.healthy
+            left = [*report.requests.values()][: report.running]
+            self.running[i] += sum(map(self._lasting, left)) - len(left)
+            share = self.running[i] / report.running if report.running else 1.0
             for name, count in report.running_by_method.items():
-                self.counts[self.number(name), i] += count
+                self.counts[self.number(name), i] += share * count
         self.live = defaultdict[str, set[str]](set)
         for report in known:
             for name in report.methods if report.healthy else ():
                 self.live[name].add(report.replica)
         self.unwell = {n for r in known if not r.healthy for n in r.methods} - self.live.keys()
         self.retime(table)
+
+    def _lasting(self, tokens: int) -> float:
+        """Return the share of a request for which one with this many tokens left counts: if it is
+        about to end, it is no company for a new one. One that has outlived what was expected of it
+        has a token left in every report, and nobody knows when it ends."""
+        return min(1.0, tokens / self._lasting_tokens) if tokens > 1 else 1.0
 
     def number(self, method: str) -> int:
         """Return a method's row in `counts`."""
@@ -134,16 +154,17 @@ class ReplicaLoads:
 
     def add(self, replica: int, request: DecodeRequest) -> Added:
         """Count a request on a replica, at the end of the waiting line if there is one."""
-        running = bool(self.waiting[replica] <= 0.0)
+        running = float(self.waiting[replica] <= 0.0)
         added = self._added(replica, request, request.outstanding(0), running)
         self.change(added, 1)
         return added
 
     def remove(self, replica: int, request: DecodeRequest, tokens: int, *, running: bool) -> None:
         """Take off a request that the replica's report counts with these tokens."""
-        self.change(self._added(replica, request, tokens, running), -1)
+        counted = self._lasting(tokens) if running else 0.0
+        self.change(self._added(replica, request, tokens, counted), -1)
 
-    def _added(self, replica: int, request: DecodeRequest, tokens: int, running: bool) -> Added:
+    def _added(self, replica: int, request: DecodeRequest, tokens: int, running: float) -> Added:
         # The slots that the replica reserves for the request while it runs.
         each = self.reports[replica].slots_each
         slots = each or len(request.prompt_token_ids) + request.outstanding(0)
@@ -153,8 +174,8 @@ class ReplicaLoads:
         """Add a request again, or take it off (-1)."""
         i = added.replica
         if added.running:
-            self.running[i] += sign
-            self.counts[added.method, i] += sign
+            self.running[i] += sign * added.running
+            self.counts[added.method, i] += sign * added.running
             self.free[i] -= sign * added.slots
         else:
             self.waiting[i] += sign
@@ -165,9 +186,9 @@ class ReplicaLoads:
         before = self.reports[replica]
         by_method = dict(before.running_by_method)
         for m, count in enumerate(self.counts[:-1, replica].tolist()):
-            by_method[self.methods[m]] = int(count)
+            by_method[self.methods[m]] = math.ceil(count - 1e-6)
         numbers = {
-            "running": int(max(0.0, self.running[replica])),
+            "running": math.ceil(max(0.0, self.running[replica]) - 1e-6),
             "waiting": int(max(0.0, self.waiting[replica])),
             "running_by_method": {name: count for name, count in by_method.items() if count > 0},
             "outstanding_tokens": int(max(0.0, self.outstanding[replica])),
@@ -193,19 +214,19 @@ def slowness(table: RoutingTable, report: LoadReport) -> float:
     return step / predicted if predicted > 0.0 else 1.0
 
 
-@evidence.once
+@acceptance.once
 def method_numbers(table: RoutingTable) -> dict[str, int]:
     """Return each method's index in the table."""
     return {name: m for m, name in enumerate(table.methods)}
 
 
-@evidence.once
+@acceptance.once
 def usual_context(table: RoutingTable) -> float:
     """Return the mean context of a usual response's steps."""
     return usual_prompt(table) + predict.emitted_output(table, -1) / 2.0
 
 
-@evidence.once
+@acceptance.once
 def usual_prompt(table: RoutingTable) -> float:
     """Return the mean tokens of the profiled prompts."""
     prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]

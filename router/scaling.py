@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from router import evidence, predict
+from router import acceptance, predict
 from router.replica_loads import slowness, usual_context, usual_prompt
 from schemas import LoadReport, RoutingTable
 
@@ -50,7 +50,7 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
     }
     prompt, times = usual_prompt(table), predict.StepTimes(table, usual_context(table))
     step = times.mixed(counts, float(batch)) * slowness(table, load)
-    accepted = float(evidence.acceptance(table)[:, numbers].mean())
+    accepted = float(acceptance.acceptance(table)[:, numbers].mean())
     tokens = sum(min(left, usual) for left in load.requests.values())
     prefill = float(np.mean([predict.prefill_seconds(table, n, prompt) for n in numbers]))
     return tokens / (batch * accepted) * step + load.waiting * prefill

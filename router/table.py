@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.drift import Reference
-from router.favourites import kept, with_favourites
+from router.preferred import kept, with_preferred
 from router.prompt import NAMES
 from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable
 from schemas.json_files import read_json, validated
@@ -39,15 +39,9 @@ METHOD_AXIS = {
 """The arrays of a table that have a method axis, and which axis it is."""
 
 LIVE_METHOD_AXIS = {
-    "tokens": 1,
-    "steps": 1,
-    **dict.fromkeys(
-        (
-            *("step_ratio", "batch_ratio", "context_slope", "step_weight"),
-            *("prefill_ratio", "profile_share"),
-        ),
-        0,
-    ),
+    **dict.fromkeys(("gain", "gain_error", "steps"), 1),
+    **dict.fromkeys(("method_error", "step_ratio", "batch_ratio", "step_error"), 0),
+    **dict.fromkeys(("prefill_ratio", "prefill_error", "loss", "latest"), 0),
 }
 """The same for the arrays of `Live`."""
 
@@ -60,9 +54,8 @@ def save_table(table: RoutingTable, folder: Path) -> None:
     """Save a routing table. A reader sees the old pair of files or the new one, or refuses both."""
     folder.mkdir(parents=True, exist_ok=True)
     own = {n: v for n, v in dict(table).items() if isinstance(v, np.ndarray)}
-    arrays = own | table.live.arrays()
     packed = io.BytesIO()
-    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    np.savez_compressed(packed, allow_pickle=False, **own)
     body = table.model_dump(mode="json", exclude={*own, "live"})
     body["arrays_sha256"] = hashlib.sha256(packed.getvalue()).hexdigest()
     _replace(folder / ARRAYS_FILE, packed.getvalue())
@@ -102,9 +95,13 @@ def _read(text: Path, arrays_file: Path) -> RoutingTable:
         raise FileError(
             f"{arrays_file} does not belong to {JSON_FILE} in the same folder; save the table again"
         )
-    arrays = _unpack_arrays(packed, str(arrays_file))
+    arrays = {
+        name: array
+        for name, array in _unpack_arrays(packed, str(arrays_file)).items()
+        if not name.startswith("live_")  # of an earlier version, which stored what was learned
+    }
     table = validated(RoutingTable, body | arrays, str(text))
-    known = dict(table) | table.live.arrays()
+    known = dict(table)
     expected = {name for name, value in known.items() if isinstance(value, np.ndarray)}
     if arrays.keys() != expected:
         names = ", ".join(sorted(arrays.keys() ^ expected))
@@ -180,7 +177,7 @@ def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
         }
     )
     default = table.default_method if table.default_method in names else None
-    chosen = with_favourites(small, default)
+    chosen = with_preferred(small, default)
     return chosen.model_copy(
         update={"assignment": kept(table.assignment, names, chosen.assignment)}
     )

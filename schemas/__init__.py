@@ -30,6 +30,7 @@ from schemas.load import HeadCounts, LoadReport
 from schemas.method import MethodSpec
 from schemas.observation import Decision, DecodeStats, DrafterStats, Observation, Reason
 from schemas.routing import (
+    CONDITIONS,
     TEMPERATURE_BANDS,
     DriftReport,
     EncoderInfo,
@@ -39,12 +40,14 @@ from schemas.routing import (
     RoutingTable,
     Snapshot,
     TableUpdate,
+    condition_of,
     temperature_band,
 )
 from schemas.sample import Sample
 from schemas.tuning import LEAST_CONVERSATIONS, Gain, HeadPart, TuningJob, Verdict
 
 __all__ = [
+    "CONDITIONS",
     "LEAST_CONVERSATIONS",
     "TEMPERATURE_BANDS",
     "AppConfig",
@@ -88,5 +91,6 @@ __all__ = [
     "TokenLogprobs",
     "TuningJob",
     "Verdict",
+    "condition_of",
     "temperature_band",
 ]

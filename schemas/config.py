@@ -155,9 +155,6 @@ class RouterConfig(Settings):
         le=0.5,
         description="share of latency that exploration may cost; 0 disables it",
     )
-    refit: bool = Field(
-        default=True, description="build clusters for new kinds of prompts while serving"
-    )
     weights: dict[str, Annotated[float, Field(ge=0.0, le=10.0)]] = Field(
         default={},
         description="divisors of the methods' predicted seconds when methods are compared; 0: the "

@@ -49,9 +49,6 @@ class Decision(Schema):
         default=None,
         description="method without a replica that is started because of this decision",
     )
-    first_waiting_seconds: float = Field(
-        default=0.0, ge=0.0, description="predicted wait of the choice without exploration"
-    )
 
 
 class DrafterStats(Schema):
@@ -145,6 +142,10 @@ class Observation(Message):
     grammar: bool = Field(
         default=False, description="whether a grammar may have forced tokens of the answer"
     )
+    predicted_seconds: float = Field(
+        default=0.0, ge=0.0, description="of the method, when it was chosen"
+    )
+    failed: bool = Field(default=False, description="whether its method failed before the end")
     time: float = Field(description="seconds since the epoch, at the ingress")
     vector: bytes | None = Field(
         default=None,

@@ -23,6 +23,16 @@ def temperature_band(temperature: float) -> int:
     return 1 if temperature <= 0.7 else 2
 
 
+CONDITIONS: tuple[str, ...] = (*TEMPERATURE_BANDS, "grammar")
+"""Under which methods accept differently: the temperature bands, and grammars, which force tokens
+that every method drafts."""
+
+
+def condition_of(temperature: float, *, grammar: bool) -> int:
+    """Return the index into CONDITIONS."""
+    return CONDITIONS.index("grammar") if grammar else temperature_band(temperature)
+
+
 def _array(value: Any) -> NDArray[np.float64]:
     return np.asarray(value, dtype=np.float64)
 
@@ -58,57 +68,54 @@ class MeasuredUnder(Schema):
 
 
 class Live(Schema):
-    """What a table has learned while serving; k clusters, m methods, t temperature bands.
+    """What a table has learned while serving; k clusters, m methods, c conditions.
 
-    tokens, steps [k, m, t]: acceptance evidence of live answers. output [k, 2]: their output tokens
-    in sum, and how many of them ended by themselves. answers [k]: their number. step_ratio [m]:
-    ratio of live to profiled step time of one sequence. batch_ratio [m]: the further ratio in a
-    batch of eight or more; in between it is linear in the logarithm of the batch. context_slope
-    [m]: growth of the logarithm of the ratio with the logarithm of the context, beyond the grid's
-    longest. step_weight [m]: answers behind the ratios. prefill_ratio [m]: ratio of live to
-    profiled prefill time. profile_share [m]: share of the profile's acceptance evidence that
-    counts; below 1 where a head drafts that is not the profiled one.
-
-    Files and states name each array `live_<field>`.
+    gain, gain_error [k, m, c]: posterior mean and standard deviation of log acceptance over the
+    profile's. method_error [m]: the part of the error that all clusters of a method share. steps
+    [k, m]: decode steps behind it. output [k, 2]: output tokens of live responses in sum, and how
+    many of them ended by themselves. answers [k]: their number. step_ratio [m]: ratio of live to
+    profiled step time of one sequence. batch_ratio [m]: the further ratio in a batch of eight or
+    more; in between it is linear in the logarithm of the batch. prefill_ratio [m]: the same of
+    prefill time. step_error, prefill_error [m]: standard deviations of their logarithms. loss [m]:
+    seconds that failures cost for each second of a response. latest [m]: the number, from 1, of a
+    method's latest routed response among those of all methods; 0 without any.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    tokens: Array
+    gain: Array
+    gain_error: Array
+    method_error: Array
     steps: Array
     output: Array
     answers: Array
     step_ratio: Array
     batch_ratio: Array
-    context_slope: Array
-    step_weight: Array
+    step_error: Array
     prefill_ratio: Array
-    profile_share: Array
+    prefill_error: Array
+    loss: Array
+    latest: Array
 
     @classmethod
     def nothing(cls, k: int, m: int) -> Self:
         """Return the record of a table that has learned nothing."""
-        cells = (k, m, len(TEMPERATURE_BANDS))
+        cells = (k, m, len(CONDITIONS))
         return cls(
-            tokens=np.zeros(cells),
-            steps=np.zeros(cells),
+            gain=np.zeros(cells),
+            gain_error=np.zeros(cells),
+            method_error=np.zeros(m),
+            steps=np.zeros((k, m)),
             output=np.zeros((k, 2)),
             answers=np.zeros(k),
             step_ratio=np.ones(m),
             batch_ratio=np.ones(m),
-            context_slope=np.zeros(m),
-            step_weight=np.zeros(m),
+            step_error=np.zeros(m),
             prefill_ratio=np.ones(m),
-            profile_share=np.ones(m),
+            prefill_error=np.zeros(m),
+            loss=np.zeros(m),
+            latest=np.zeros(m),
         )
-
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Return the arrays by the names that files use."""
-        return {LIVE + name: value for name, value in dict(self).items()}
-
-
-LIVE = "live_"
-"""Prefix of the names that the arrays of `Live` have in files and states."""
 
 
 class TableUpdate(Schema):
@@ -174,21 +181,18 @@ class RoutingTable(Schema):
     @model_validator(mode="before")
     @classmethod
     def _from_file(cls, values: Any) -> Any:
-        """Gather `live_` arrays into `live`; without them nothing was learned. Without a regression
-        its arrays are empty."""
+        """Fill in what a file may lack: nothing was learned; without a regression its arrays are
+        empty."""
         if not isinstance(values, dict):
             return values
         k, m = len(values.get("assignment", ())), len(values.get("methods", ()))
-        without = {
+        return {
             "regression": np.zeros((m, 0)),
             "regression_range": np.zeros((m, 2)),
             "regression_mean": np.zeros((k, m)),
             "live": Live.nothing(k, m),
+            **values,
         }
-        given = {n: v for n, v in values.items() if not n.startswith(LIVE)}
-        if live := {n.removeprefix(LIVE): v for n, v in values.items() if n.startswith(LIVE)}:
-            given["live"] = live
-        return without | given
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
@@ -209,8 +213,8 @@ class RoutingTable(Schema):
             "regression_range": (m, 2),
             "regression_mean": (k, m),
         }
-        expected |= {n: v.shape for n, v in Live.nothing(k, m).arrays().items()}
-        arrays = dict(self) | self.live.arrays()
+        expected |= {n: v.shape for n, v in dict(Live.nothing(k, m)).items()}
+        arrays = dict(self) | dict(self.live)
         for name, shape in expected.items():
             actual = arrays[name].shape
             if actual != shape:
@@ -237,7 +241,7 @@ class RoutingTable(Schema):
 
 
 class DriftReport(Schema):
-    """The state of the drift test (`router.drift`) and of the refits."""
+    """The state of the drift test (`router.drift`)."""
 
     share_farther: float | None = Field(
         default=None, description="the statistic; None until the window is full"
@@ -245,19 +249,12 @@ class DriftReport(Schema):
     alarm_above: float | None = Field(
         default=None, description="threshold of the statistic; None without a reference"
     )
-    prompts: int = Field(default=0, ge=0, description="prompts of the window since the last refit")
+    prompts: int = Field(default=0, ge=0, description="prompts in the window")
     window: int = Field(ge=1, description="prompts that are compared with the reference")
     reference: Literal["fit", "live"] | None = Field(
         default=None,
         description="distances of the fit or of the first live prompts; None until complete",
     )
-    refits: int = Field(default=0, ge=0, description="refits since the table on disk")
-    late_moved: int = Field(
-        default=0,
-        ge=0,
-        description="observations of an earlier fit that were moved to the present one",
-    )
-    late_dropped: int = Field(default=0, ge=0, description="observations of unknown fits")
 
 
 class Snapshot(Schema):
@@ -265,7 +262,7 @@ class Snapshot(Schema):
 
     number: int = Field(ge=1)
     at: str = Field(description="ISO 8601, UTC")
-    occasion: Literal["time", "refit", "rollback", "reset"] = Field(
+    occasion: Literal["time", "rollback", "reset"] = Field(
         description="time: the interval has passed; else: made before this event"
     )
     fit_id: str

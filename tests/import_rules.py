@@ -47,10 +47,9 @@ PARTS_SHARE = {
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 """These and what they rest on: none of it knows the loop."""
 ROUTER_SERVES = {
-    *("adaptation", "candidates", "cluster", "constraints", "current_fit", "decaying_sums"),
-    *("drift", "embed"),
-    *("evidence", "favourites", "learner", "load", "machine", "policy", "predict", "prompt"),
-    *("refit", "replica_loads", "scaling", "table", "trials", "objectives"),
+    *("acceptance", "candidates", "cluster", "constraints", "drift", "embed", "exploration"),
+    *("learner", "load", "objectives", "policy", "predict", "preferred", "prompt"),
+    *("replica_loads", "scaling", "table", "times"),
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""
 

@@ -6,20 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployments.request.prompt import Prompt
-from router import favourites, predict
+from router import acceptance, predict, preferred
 from router.prompt import explained
 from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 
 # keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
 BULKY = frozenset({"prompts", "distances"})
-_LIVE = ("step_ratio", "batch_ratio", "prefill_ratio", "profile_share")
+_LIVE = ("step_ratio", "batch_ratio", "prefill_ratio", "loss")
 
 
 def table_summary(table: RoutingTable) -> dict[str, Any]:
     """Return the active table as JSON.
 
-    `evidence` per cluster and method: acceptance (tokens per target step, over all temperature
-    bands), the target steps behind it offline and live, the paired speedup it was fitted on, and
+    `evidence` per cluster and method: expected acceptance (tokens per decode step, greedy),
+    the steps behind it offline and live, the paired speedup it was fitted on, and
     the predicted tokens/s of the cluster's typical prompt, greedy and alone on a replica.
     """
     speeds = _speeds(table)
@@ -64,7 +64,7 @@ def _speeds(table: RoutingTable) -> NDArray[np.float64]:
     """Return the predicted tokens/s [k, m] of each cluster's typical prompt, greedy."""
     output = [predict.emitted_output(table, k) for k in range(len(table.assignment))]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(output)[:, None] / favourites.typical_seconds(table)[:, :, 0]
+        return np.asarray(output)[:, None] / preferred.typical_seconds(table)[:, :, 0]
 
 
 def _favourites(table: RoutingTable, cluster: int) -> dict[str, str]:
@@ -72,17 +72,13 @@ def _favourites(table: RoutingTable, cluster: int) -> dict[str, str]:
 
 
 def _evidence(table: RoutingTable, cluster: int, speeds: NDArray[np.float64]) -> dict[str, Any]:
-    tokens = (table.acceptance_tokens + table.live.tokens)[cluster].sum(axis=-1)
-    steps = (table.acceptance_steps + table.live.steps)[cluster].sum(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        acceptance = tokens / steps
     return {
         "cluster": cluster,
         "favourites": _favourites(table, cluster),
         "output_tokens": _number(table.output_tokens[cluster]),
-        "acceptance": _by_method(table, acceptance),
+        "acceptance": _by_method(table, acceptance.acceptance(table)[cluster, :, 0]),
         "offline_steps": _by_method(table, table.acceptance_steps[cluster].sum(axis=-1)),
-        "live_steps": _by_method(table, table.live.steps[cluster].sum(axis=-1)),
+        "live_steps": _by_method(table, table.live.steps[cluster]),
         "speedup": _by_method(table, table.speedup[cluster]),
         "tokens_per_s": _by_method(table, speeds[cluster]),
     }

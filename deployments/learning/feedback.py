@@ -3,13 +3,11 @@
 Nothing is learned before the store was opened: until then the table on disk is active and the
 ingresses keep their observations. If the store fails later, what was learned stays active.
 
-The state is stored under the fit id of the table on disk, whatever refits follow. A restart
-continues with the last refit, and a new table on disk starts anew.
+The state is stored under the fit id of the table on disk. A new table on disk starts anew.
 """
 
 import asyncio
 import logging
-import threading
 import time
 import uuid
 from collections import OrderedDict, defaultdict
@@ -26,8 +24,7 @@ from deployments.logs import log_with_serve
 from deployments.metrics import DriftMetrics
 from deployments.rollout import read_by_learning, version_of
 from router import predict
-from router.adaptation import Adaptation
-from router.cluster import preload
+from router.learner import Learner
 from schemas import (
     AppConfig,
     DecodeStats,
@@ -139,14 +136,12 @@ class Feedback:
     """
 
     def __init__(self, config: AppConfig, owner: str | None = None) -> None:
-        self._refits = config.router.refit
         self._disk = served_table(config)
         self._exchanged = exchanged_heads(config, served_bundle(config))
         self._storage = Storage(config.feedback.state_uri, self._disk.fit_id, owner)
-        self._adaptation = Adaptation(self._disk)
+        self._learner = Learner(self._disk)
         self._metrics = DriftMetrics()
         self._learning = asyncio.Lock()
-        self._refitting: asyncio.Task[None] | None = None
         self._called = self._written = time.monotonic()
         self._wait = 0.0
         self._callers = Callers()
@@ -174,12 +169,12 @@ class Feedback:
             acknowledged=self._callers.acknowledged(ingress),
             epoch=self._storage.epoch,
             problem=self._storage.problem,
-            drift=self._adaptation.report(),
+            drift=self._learner.report(),
             ingresses=self._callers.ingresses,
         )
 
     def _newer(self, known: tuple[str, int]) -> RoutingTable | TableUpdate | None:
-        table = self._adaptation.table
+        table = self._learner.table
         if (table.fit_id, table.version) == known:
             return None
         return table.update() if table.fit_id == known[0] else table
@@ -191,7 +186,7 @@ class Feedback:
         Return whether they are in the store; a replica repeats the call until they are.
         """
         self._called = time.monotonic()
-        table = self._adaptation.table
+        table = self._learner.table
         told = [f"{replica}:{stats.request_id}" for stats in answers]
         taken = await self._learn(
             [
@@ -212,7 +207,7 @@ class Feedback:
         )
         if not taken or self._callers.unstored.intersection(told):
             return False
-        learned = self._adaptation.table
+        learned = self._learner.table
         times = {
             name: f"{predict.step_ratio(learned, m, 1.0):.2f}, "
             f"{predict.step_ratio(learned, m, predict.FULL_BATCH):.2f} and "
@@ -237,9 +232,9 @@ class Feedback:
         async with self._learning:
             if not self._storage.opened or self._storage.superseded:
                 return
-            if self._adaptation.follow_heads(versions, self._exchanged):
+            if self._learner.follow_heads(versions, self._exchanged):
                 logger.info("evidence of earlier heads is discounted; in force: %s", versions)
-                await self._saved(self._adaptation)
+                await self._saved(self._learner)
 
     async def history(self) -> list[Snapshot]:
         """Return the states that `roll_back` can go to, the newest first. Raises StoreAwayError."""
@@ -258,7 +253,7 @@ class Feedback:
             there = await asyncio.to_thread(self._storage.snapshots)
             wanted = number if number is not None else max((s.number for s in there), default=0)
             state = await asyncio.to_thread(self._storage.snapshot, wanted)
-            await self._replace(self._adaptation.back_to(state), "rollback")
+            await self._replace(self._learner.back_to(state), "rollback")
             return next(snapshot for snapshot in there if snapshot.number == wanted)
 
     async def reset(self) -> None:
@@ -268,22 +263,22 @@ class Feedback:
         """
         self._called = time.monotonic()
         async with self._learning:
-            await self._replace(self._adaptation.anew(), "reset")
+            await self._replace(self._learner.anew(), "reset")
 
-    async def _replace(self, adaptation: Adaptation, occasion: Occasion) -> None:
+    async def _replace(self, learner: Learner, occasion: Occasion) -> None:
         """Activate another state once it is stored."""
         await self._keep(occasion)
-        await self._save(adaptation)
-        self._adaptation = adaptation
-        logger.info("%s: version %d is in force", occasion, adaptation.table.version)
+        await self._save(learner)
+        self._learner = learner
+        logger.info("%s: version %d is in force", occasion, learner.table.version)
 
     async def _keep(self, occasion: Occasion) -> None:
-        present = self._adaptation
+        present = self._learner
         await asyncio.to_thread(self._storage.keep, present.state(), present.table, occasion)
 
     async def state(self) -> dict[str, Any]:
         """Return the state as it would be saved, with the owner's epoch."""
-        return {"epoch": self._storage.epoch, "learner": self._adaptation.state()}
+        return {"epoch": self._storage.epoch, "learner": self._learner.state()}
 
     def idle_seconds(self) -> float:
         return time.monotonic() - self._called
@@ -293,7 +288,7 @@ class Feedback:
         self._tried = time.monotonic()
         with suppress(StoreAwayError):
             state = self._storage.open()
-            self._adaptation = _restored(self._disk, state)
+            self._learner = _restored(self._disk, state)
 
     async def _opened(self) -> bool:
         if not self._storage.opened and time.monotonic() - self._tried >= RETRY_SECONDS:
@@ -312,14 +307,12 @@ class Feedback:
                 return False
             self._callers.stored(self._storage.stored)  # a slow call may have ended since
             if observations:
-                drift = self._adaptation.observe(self._callers.new(ingress, observations))
-                self._metrics.reported(self._adaptation.report())
-                if drift and self._refits and self._refitting is None:
-                    self._refitting = asyncio.create_task(self._refit())
+                self._learner.observe(self._callers.new(ingress, observations))
+                self._metrics.reported(self._learner.report())
             if self._is_due(at_once):  # not if it was stored while this call waited
                 if self._storage.snapshot_due:
                     await self._kept("time")
-                stored = await self._saved(self._adaptation)
+                stored = await self._saved(self._learner)
                 self._written = time.monotonic()
                 self._wait = STORE_SECONDS if stored else RETRY_SECONDS
             return not self._storage.superseded
@@ -336,46 +329,29 @@ class Feedback:
             return False
         return True
 
-    async def _saved(self, adaptation: Adaptation) -> bool:
+    async def _saved(self, learner: Learner) -> bool:
         try:
-            await self._save(adaptation)
+            await self._save(learner)
         except (SupersededError, StoreAwayError):
             return False  # the storage has said so; the ingresses send it again
         return True
 
-    async def _save(self, adaptation: Adaptation) -> None:
+    async def _save(self, learner: Learner) -> None:
         learned = self._callers.unstored
         try:
-            await asyncio.to_thread(self._storage.save, adaptation.state(), learned)
+            await asyncio.to_thread(self._storage.save, learner.state(), learned)
         finally:
             self._callers.stored(self._storage.stored)
 
-    async def _refit(self) -> None:
-        """Make new clusters in the background and activate them once they are stored."""
-        try:
-            made = await asyncio.to_thread(self._adaptation.refitting())
-            async with self._learning:
-                if made is None or self._storage.superseded:
-                    return
-                following = await asyncio.to_thread(self._adaptation.adopting, made)
-                if await self._kept("refit") and await self._saved(following):
-                    self._adaptation = following
-                    self._metrics.refits.inc()
-                    logger.info("prompts have drifted, fitted again: %s", made.fit.history[-1])
-        except Exception:  # the active fit goes on, and the next test of the drift tries again
-            logger.exception("the refit failed")
-        finally:
-            self._refitting = None
 
-
-def _restored(table: RoutingTable, state: dict[str, Any] | None) -> Adaptation:
+def _restored(table: RoutingTable, state: dict[str, Any] | None) -> Learner:
     if state is None:
-        return Adaptation(table)
+        return Learner(table)
     try:
-        return Adaptation.restore(table, state)
+        return Learner.restore(table, state)
     except ValueError as error:
         logger.warning("the saved state does not fit this table (%s): starting afresh", error)
-        return Adaptation(table)
+        return Learner(table)
 
 
 class FeedbackActor(Feedback):
@@ -385,8 +361,6 @@ class FeedbackActor(Feedback):
         log_with_serve()
         super().__init__(config, owner)
         end_when_idle(self.idle_seconds)
-        if config.router.refit:
-            threading.Thread(target=preload, daemon=True).start()  # in the background
 
 
 def feedback_actor(application: str, config: AppConfig) -> Any:

@@ -56,9 +56,7 @@ class FeedbackLink:
         self.table = table
         self.connected = False
         self.problem: str | None = "the feedback actor was not heard from yet"
-        """Why nothing is learned and stored at present. While there is a reason, nothing is tried:
-        before the first exchange `ingresses` is not known, and each would take all of the advance
-        (`router.trials.START_REQUESTS`)."""
+        """Why nothing is learned and stored at present; nothing is explored meanwhile."""
         self.epoch = 0
         self.ingresses = 1
         self.dropped = 0
@@ -192,8 +190,7 @@ class FeedbackLink:
         self._metrics.learning.set(0.0 if problem else 1.0)
 
     def _count_changes(self, table: RoutingTable) -> None:
-        # The first table replaces the one from disk: what changed before counts elsewhere. A
-        # refit's clusters are others, whose preferred methods nothing has changed to.
+        # The first table replaces the one from disk: what changed before counts elsewhere.
         if self._exchanged is None or table.fit_id != self.table.fit_id:
             return
         rows = zip(self.table.assignment, table.assignment, strict=True)

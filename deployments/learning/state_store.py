@@ -29,7 +29,7 @@ from schemas.json_files import parse_json
 
 logger = logging.getLogger(__name__)
 
-Occasion = Literal["time", "refit", "rollback", "reset"]
+Occasion = Literal["time", "rollback", "reset"]
 
 SNAPSHOT_SECONDS = 3600.0
 KEPT = 10

@@ -32,10 +32,10 @@ from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
 from router.cluster import assign, packed
 from router.constraints import Constraints
+from router.exploration import Explorer
 from router.policy import NoMethodAvailableError, choose
 from router.predict import counted_output
 from router.prompt import Features, predictions
-from router.trials import Trials
 from schemas import Decision, DecodeChunk, DecodeStats, RouterConfig, Sample
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Answerer:
         self.starting = served.starting
         self._copying = served.copying
         self._conversations = Conversations()
-        self._trials = Trials(np.random.default_rng(served.seed))
+        self._explorer = Explorer(np.random.default_rng(served.seed))
 
     async def route(
         self, prompt: Prompt, explore: bool = True
@@ -107,7 +107,7 @@ class Answerer:
         started = time.perf_counter()
         excluded = self._refusals.excluded(prompt)
         vector = await self._vector(prompt)
-        # Only now: a refit while the prompt was embedded has made other clusters.
+        # Only now: another version may have come while the prompt was embedded.
         table = self._link.table
         cluster, predicted, tokens = -1, {}, len(prompt.token_ids)
         if vector is not None:
@@ -118,6 +118,7 @@ class Answerer:
             prompt_tokens=tokens,
             max_tokens=counted_output(table, cluster, prompt.sampling.max_tokens),
             temperature=prompt.sampling.temperature,
+            grammar=prompt.sampling.grammar is not None,
             predicted=predicted,
             cluster=cluster,
             held=self.in_flight.held(prompt.token_ids, prompt.scope),
@@ -131,14 +132,13 @@ class Answerer:
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
             conversation_method=self._conversations.method(prompt.scope, prompt.messages),
-            explore=explore and prompt.teaches_acceptance,
+            explore=explore and prompt.drafted_as_usual,
             copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
         )
-        self._trials.ingresses = self._link.ingresses
-        trials = None if self._not_learning() else self._trials
+        explorer = None if self._not_learning() else self._explorer
         try:
-            decision = choose(table, features, loads, constraints, self.config, trials)
+            decision = choose(table, features, loads, constraints, self.config, explorer)
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
         return decision, vector
@@ -229,8 +229,6 @@ class Answerer:
         if stats is None or stats.finish_reason not in ("stop", "length"):
             return
         self._metrics.finished(stats, decision.cluster)
-        if prompt.teaches_acceptance:
-            self._trials.settle(self._link.table, decision, stats, prompt.choices)
         if prompt.drafted_as_usual:
             made = observation_of(decision, stats, prompt)
             own = {"reason": answer.reason, "vector": answer.routed.vector}
@@ -241,13 +239,13 @@ class Answerer:
         if self._keep_sample and prompt.owner is not None and answer.token_ids and not foreign:
             self._keep_sample(sample_of(answer, prompt.owner))
 
-    def _learn_cut(self, decision: Decision, prompt: Prompt, stats: DecodeStats) -> None:
-        """Learn the step time and the acceptance of a response as far as it came. Its vector stays
-        out, because another method may still answer the prompt."""
-        if decision.reason == "exploration":
-            self._trials.settle(self._link.table, decision, stats, prompt.choices)
+    def _learn_cut(
+        self, decision: Decision, prompt: Prompt, stats: DecodeStats, failed: bool
+    ) -> None:
+        """Learn from a response as far as it came. Its vector stays out, because another method may
+        still answer the prompt."""
         if prompt.drafted_as_usual:
-            self._link.observe(observation_of(decision, stats, prompt))
+            self._link.observe(observation_of(decision, stats, prompt, failed=failed))
 
     async def _vector(self, prompt: Prompt) -> NDArray[np.float32] | None:
         if self._embed is None:

@@ -66,7 +66,7 @@ class Answer:
     """What to read."""
 
     def __init__(
-        self, calls: Calls, routed: Routed, prompt: Prompt, cut: Callable[[DecodeStats], None]
+        self, calls: Calls, routed: Routed, prompt: Prompt, cut: Callable[[DecodeStats, bool], None]
     ) -> None:
         """cut: takes the statistics of each attempt that does not end the response."""
         self.routed, self.prompt = routed, prompt
@@ -237,7 +237,9 @@ def silenced(chunk: DecodeChunk) -> DecodeChunk:
     return chunk.model_copy(update={**said, "finish_reason": "length", "stats": stats})
 
 
-def observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -> Observation:
+def observation_of(
+    decision: Decision, stats: DecodeStats, prompt: Prompt, *, failed: bool = False
+) -> Observation:
     """Return the observation of a response, whole or cut off, without the prompt's vector."""
     return Observation(
         stats=stats,
@@ -251,6 +253,8 @@ def observation_of(decision: Decision, stats: DecodeStats, prompt: Prompt) -> Ob
         predicted_acceptance=decision.predicted_acceptance.get(stats.method),
         free_to_end=prompt.sampling.free_to_end,
         grammar=prompt.sampling.grammar is not None,
+        predicted_seconds=decision.predicted_seconds.get(stats.method, 0.0),
+        failed=failed,
         time=time.time(),
     )
 

@@ -15,7 +15,7 @@ from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultErro
 
 LATE = 2.0
 """How many times as long as predicted the steps of a response take if its missed deadline counts as
-the method's failure. Single answers differ by a sixth (`router.evidence.STEP_SPREAD`)."""
+the method's failure. Single responses differ by a tenth (`router.times.NOISE`)."""
 
 WATCH_SECONDS = 0.5
 
@@ -38,12 +38,13 @@ class Terms:
     """Hold what a call has to keep, and who learns from a response that is cut off.
 
     whole: whether the response comes in one piece. deadline: on the event loop's clock. cut: takes
-    the statistics of a response that is ended by its client, its deadline or a failure.
+    the statistics of a response that is ended by its client, its deadline or a failure, and whether
+    the method has failed.
     """
 
     whole: bool
     deadline: float | None
-    cut: Callable[[DecodeStats], None]
+    cut: Callable[[DecodeStats, bool], None]
 
 
 class Calls:
@@ -209,13 +210,17 @@ class Call:
             if not isinstance(error, EngineRefusedError | EngineBusyError):
                 now = self._loop.time()
                 late = calls.late(progress, now)
+                lost = bool(failed) or (late and progress.hung(now, late))
                 stats = progress.cut(now, calls.report(request), late)
+                if stats is None and lost:
+                    stats = progress.nothing(now)
                 if stats is not None:
-                    self._terms.cut(stats)
+                    self._terms.cut(stats, lost)
                 if isinstance(error, DeadlineError):
                     failed = late or failed
         finally:
-            calls.in_flight.give_up(request.request_id)
+            left = not isinstance(error, Exception) or isinstance(error, DeadlineError)
+            calls.in_flight.give_up(request.request_id, gone=left)
             calls.circuits.ended(request.method, self._since, failed)
 
     @staticmethod

@@ -9,7 +9,7 @@ import numpy as np
 
 from deployments.request.circuits import PAUSE_SECONDS
 from deployments.request.prefixes import Prefixes
-from router.evidence import Floats
+from router.acceptance import Floats
 from router.replica_loads import Added, ReplicaLoads
 from schemas import DecodeRequest, LoadReport, RoutingTable
 from schemas.prefixes import prefix_hashes
@@ -149,9 +149,10 @@ class InFlight:
             self._sent[request.request_id] = sent = Sent(request, hashes)
             self._add(sent, self.present())
 
-    def give_up(self, request_id: str) -> None:
-        """Track a request no longer: its replica's reports say how long it goes on there."""
-        self._pop(request_id, gone=False)
+    def give_up(self, request_id: str, *, gone: bool = False) -> None:
+        """Track a request no longer. gone: whether its client has left, which ends it; else its
+        replica's reports say how long it goes on there."""
+        self._pop(request_id, gone=gone)
 
     def ended(self, request_id: str) -> None:
         """Record that the request's last chunk has arrived, whether or not its client has read

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from router.evidence import Floats
+from router.acceptance import Floats
 from schemas import LoadReport
 from schemas.prefixes import HASH_BYTES, hashed_lengths
 

@@ -70,6 +70,26 @@ class Progress:
         """Return whether the response is late because its reader is."""
         return self.held > HELD * (now - self.began)
 
+    def hung(self, now: float, late: bool) -> bool:
+        """Return whether it seems to have stopped, rather than to be slow."""
+        return self.silent(now) > HUNG * self.longest if self.steps else late
+
+    def nothing(self, now: float) -> DecodeStats:
+        """Return the statistics of a response of which nothing but its end is known."""
+        known, waited = len(self.request.known_token_ids), self.waited(now)
+        answered = len(self.request.answered_token_ids)
+        return DecodeStats(
+            request_id=f"{self.request.request_id}:{self.request.method}:{answered}",
+            method=self.request.method,
+            temperature=self.request.sampling.temperature,
+            prompt_tokens=known,
+            output_tokens=0,
+            context_length=known,
+            target_steps=0,
+            total_seconds=waited,
+            finish_reason="cancelled",
+        )
+
     def cut(self, now: float, report: LoadReport | None, late: bool = False) -> DecodeStats | None:
         """Return the statistics of a response that was cut off now; None if they say nothing.
 
@@ -88,7 +108,7 @@ class Progress:
         context = known + 1 + tokens
         batch = batch_of(method, report)
         step = 0.0 if report is None else report.recent_step_seconds.get(method, 0.0)
-        hung = self.silent(now) > HUNG * self.longest if steps else late
+        hung = self.hung(now, late)
         if not hung and (not steps or self.held_between > HELD * seconds):
             if not steps and step > 0.0:
                 tokens, steps = 0, min(AVERAGED_STEPS, int((now - self.began) / step))

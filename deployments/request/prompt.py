@@ -64,14 +64,6 @@ class Prompt:
         """
         return self.max_draft_tokens is None and not self.predicted_token_ids
 
-    @property
-    def teaches_acceptance(self) -> bool:
-        """Return whether its response says what methods accept of others.
-
-        Every method drafts the tokens that a grammar forces, plain decoding too.
-        """
-        return self.drafted_as_usual and self.sampling.grammar is None
-
     def further(self, index: int) -> Self:
         """Return the prompt of the response with this index. Answer 0 keeps the seed; the others
         derive theirs."""

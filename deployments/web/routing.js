@@ -13,7 +13,7 @@ export function fell(messages, speculative) {
   last = { messages, speculative, cluster: -1, fit: null };
 }
 
-// Where it fell in this table: a refit just now, seen by another ingress, has other clusters.
+// Where it fell in this table: another ingress may have another one.
 const clusterIn = (table) => (last?.fit === table.fit_id ? last.cluster : null);
 
 const rate = (value) => (value == null ? "–" : speed(value));

@@ -178,8 +178,8 @@ def export(
     from deployments.configuration import resolved
     from deployments.learning.state_store import StateStore
     from ops.common.settings import served_config
-    from router.adaptation import Adaptation
     from router.fit.promotion import promoted
+    from router.learner import Learner
     from router.table import save_table
 
     settings = resolved(served_config(config))
@@ -192,7 +192,7 @@ def export(
         raise InputError(f"--snapshot: {error}") from error
     if state is None:
         raise InputError(f"feedback.state_uri: no learned state in {uri}")
-    learned = Adaptation.restore(table, state).table
+    learned = Learner.restore(table, state).table
     made = promoted(learned)
     save_table(made, out)
     figures = {"routing": str(out), **made.provenance["promoted_from"], "promoted": made.fit_id}

@@ -24,7 +24,7 @@ from ops.simulate.replicas import Machine, Replica, Sequence
 from ops.simulate.speeds import true_speeds
 from ops.simulate.tables import believed_table
 from ops.simulate.world import PLAIN, Base, World
-from router.adaptation import Adaptation
+from router.learner import Learner
 from schemas import DecodeRequest, Grammar, LoadReport, Observation, RouterConfig, SamplingParams
 
 EXCHANGE_SECONDS = 1.0
@@ -101,7 +101,7 @@ class Ingress:
 
     problem, age_seconds = None, 0.0
 
-    def __init__(self, learning: Adaptation, replicas: list[Replica], world: World) -> None:
+    def __init__(self, learning: Learner, replicas: list[Replica], world: World) -> None:
         self.table, self.ingresses = learning.table, world.ingresses
         self._learning, self._replicas, self._lag = learning, replicas, world.load_lag_seconds
         self._observed: list[Observation] = []
@@ -116,7 +116,8 @@ class Ingress:
 
     def observe(self, observation: Observation) -> None:
         """Keep an observation until the next exchange."""
-        self._observed.append(observation)
+        now = asyncio.get_running_loop().time()
+        self._observed.append(observation.model_copy(update={"time": now}))
 
     async def work(self, phase: float) -> None:
         """Exchange with the feedback actor and fetch the replicas' reports forever.
@@ -159,7 +160,7 @@ class Run:
         ]
         self._draws, self._next = np.random.default_rng((seed, 1)), 0
         self._vectors = np.eye(len(base.clusters.weights), dtype=np.float32)
-        learning = Adaptation(believed_table(world, base))
+        learning = Learner(believed_table(world, base))
         self._ingresses = [Ingress(learning, self._replicas, world) for _ in range(world.ingresses)]
         self._answerers: list[Answerer] = []
         for i, ingress in enumerate(self._ingresses):

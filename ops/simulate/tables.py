@@ -4,9 +4,9 @@ import numpy as np
 
 from ops.simulate.speeds import Speeds
 from ops.simulate.world import PLAIN, Acceptance, Base, Clusters, World
-from router import evidence, predict
-from router.favourites import with_favourites
+from router import acceptance, predict
 from router.fit.unfitted import unfitted_table
+from router.preferred import with_preferred
 from schemas import EncoderInfo, Live, MeasuredUnder, MethodSpec, RoutingTable, temperature_band
 
 PROMPTS = 240
@@ -47,7 +47,7 @@ def believed_table(world: World, base: Base) -> RoutingTable:
         speeds = Speeds(base, clients, world.believed, preferred)
         for i, speed in enumerate(speeds.methods.values()):
             if temperature == 0.0 or not speed.only_greedy:
-                tokens[:, i, band] = evidence.ANSWER_TOKENS * prompts
+                tokens[:, i, band] = acceptance.ANSWER_TOKENS * prompts
                 steps[:, i, band] = tokens[:, i, band] / speed.acceptance
     batches = sorted({1}.union(*base.step_seconds.values()))
     seconds = [[[speeds.step({name: b})] * len(CONTEXTS) for b in batches] for name in base.methods]
@@ -73,19 +73,19 @@ def believed_table(world: World, base: Base) -> RoutingTable:
         "regression_mean": np.zeros((k, m)),
         "provenance": {"prompt_tokens": [float(np.mean(LENGTHS))] * k},
     }
-    return with_favourites(RoutingTable.model_validate(dict(table) | profiled), None)
+    return with_preferred(RoutingTable.model_validate(dict(table) | profiled), None)
 
 
 def base_of(table: RoutingTable) -> Base:
     """Return the numbers of a routing table as the base of worlds."""
-    accepted = evidence.acceptance(table)
+    accepted = acceptance.acceptance(table)
     methods = list(enumerate(table.methods))
     return Base(
         methods=table.methods,
         clusters=Clusters(weights=tuple(np.maximum(table.output_count, 1e-3).tolist())),
         acceptance=Acceptance(
             greedy={name: tuple(accepted[:, m, 0].tolist()) for m, name in methods},
-            high={name: tuple(accepted[:, m, -1].tolist()) for m, name in methods},
+            high={name: tuple(accepted[:, m, 2].tolist()) for m, name in methods},
         ),
         step_seconds={
             name: {b: predict.step_seconds(table, m, b, CONTEXTS[0]) for b in table.batch_grid}

@@ -1,16 +1,46 @@
 """Acceptance evidence from a profile's answers."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from router import cluster
-from router.evidence import acceptance_evidence, learns_acceptance
+from router.acceptance import ANSWER_TOKENS, learns_acceptance
 from router.fit.profile import Profile
 from schemas import TEMPERATURE_BANDS, Objective, temperature_band
 
 Floats = NDArray[np.float64]
+
+MOST_ANSWERS = 4.0
+"""Most responses that a long one counts as under the objective `seconds`."""
+
+
+def acceptance_evidence(
+    output_tokens: float,
+    target_steps: float,
+    objective: Objective,
+    usual_tokens: float,
+    deviation: float = 0.0,
+) -> tuple[float, float]:
+    """Return the tokens and steps that one response adds to its cell, without the prefill's.
+
+    usual_tokens: mean output tokens of the cluster. deviation: predicted distance of the prompt's
+    log acceptance from its cell's (`router.prompt`); the response counts with the steps that it
+    would have taken at deviation 0.
+
+    Under the objective `speedup` a long response counts as one of ANSWER_TOKENS. Otherwise a few
+    answers that loop up to their limit, where copying works best, would outvote the rest of their
+    cluster. Under `seconds` answers count by their tokens: one of `usual_tokens` as one of
+    ANSWER_TOKENS, and no response as more than MOST_ANSWERS.
+    """
+    tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
+    whole = max(tokens, ANSWER_TOKENS)
+    if objective == "seconds":
+        whole = max(1.0, usual_tokens, tokens / MOST_ANSWERS)
+    scale = ANSWER_TOKENS / whole
+    return scale * tokens, scale * steps * math.exp(deviation)
 
 
 def labels_of(profile: Profile, vectors: NDArray[np.float32], centroids: Floats) -> dict[str, int]:

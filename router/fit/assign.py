@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from router.favourites import with_favourites
 from router.fit import steps
 from router.fit.acceptance import labels_of, profiled_acceptance
 from router.fit.profile import Measured, Profile, ProfileError, prompt_key
 from router.fit.speedup import harmonic_mean
+from router.preferred import with_preferred
 from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, Objective, RoutingTable
 
 Floats = NDArray[np.float64]
@@ -108,7 +108,7 @@ def build_table(
             "prompts": sorted(keys),
         },
     )
-    return with_favourites(table, options.default_method)
+    return with_preferred(table, options.default_method)
 
 
 def step_samples(

@@ -8,11 +8,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from router import evidence
-from router.evidence import learns_acceptance
-from router.favourites import with_favourites
+from router.acceptance import learns_acceptance
 from router.fit.acceptance import labels_of, profiled_acceptance
 from router.fit.profile import Profile, ProfileError
+from router.preferred import with_preferred
 from router.prompt import NAMES, by_method, inputs_of
 from schemas import TEMPERATURE_BANDS, RoutingTable, temperature_band
 
@@ -20,6 +19,9 @@ Floats = NDArray[np.float64]
 
 COMPONENTS = 32
 """Principal components of the prompts' vectors that the regression uses."""
+
+CLUSTER_ANSWERS = 4.0
+"""Responses by which a cluster's intercept is shrunk toward that of all clusters."""
 
 ROUNDS = 3
 """Rounds of fitting the regression and the clusters' intercepts to each other's residuals."""
@@ -124,8 +126,8 @@ class Correction:
         learned = Learned.of(profile, methods, inputs, label_of)
         weights = _weights(learned, clusters)
         predicted = learned.inputs @ weights.T
-        whole = evidence.CLUSTER_ANSWERS * predicted.mean(axis=0)
-        count = np.bincount(learned.labels, minlength=clusters)[:, None] + evidence.CLUSTER_ANSWERS
+        whole = CLUSTER_ANSWERS * predicted.mean(axis=0)
+        count = np.bincount(learned.labels, minlength=clusters)[:, None] + CLUSTER_ANSWERS
         mean = (_by_cluster(predicted, learned.labels, clusters) + whole) / count
         low, high = predicted.min(axis=0), predicted.max(axis=0)
         clipped = np.clip(inputs @ weights.T, low, high)
@@ -167,7 +169,7 @@ def corrected(
             "acceptance_steps": steps,
         }
     )
-    return with_favourites(changed, default_method)
+    return with_preferred(changed, default_method)
 
 
 def inputs_of_profile(profile: Profile, vectors: NDArray[np.float32]) -> Floats:
@@ -196,7 +198,7 @@ def _weights(learned: Learned, clusters: int) -> Floats:
     y, labels = learned.log_acceptance, learned.labels
     in_band = np.eye(len(TEMPERATURE_BANDS))[learned.bands]
     x = np.column_stack([columns(learned.inputs), in_band])
-    count = np.bincount(labels, minlength=clusters)[:, None] + evidence.CLUSTER_ANSWERS
+    count = np.bincount(labels, minlength=clusters)[:, None] + CLUSTER_ANSWERS
     intercepts = np.zeros((clusters, y.shape[1]))
     models: list[BayesianRidge] = []
     for _ in range(ROUNDS):

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from router import evidence
 from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, MeasuredUnder, MethodSpec, RoutingTable
 
 FIRST_GUESS_SECONDS = 0.002
-"""Seconds of every step and prefill until live answers show the real ones. They are shorter than
-any real step, so that a method looks better the less it has been tried."""
+"""Seconds of every step and prefill until live answers show the real ones."""
 
 OUTPUT_TOKENS = 256.0
 """Output tokens of a response until then, with the weight of one response."""
 
-KNOWN_STEPS = evidence.OFFLINE_ANSWERS * evidence.ANSWER_TOKENS
+KNOWN_STEPS = 512.0
 
 
 def unfitted_table(

@@ -141,8 +141,8 @@ async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record
 
 async def test_exploring_costs_what_the_choice_without_it_would_have_saved(ingress, record):
     ingress.answerer.config = ingress.config.router.model_copy(update={"exploration": 0.5})
-    # Draws the least likely method that the budget pays for.
-    ingress.answerer._trials.rng = SimpleNamespace(random=lambda: 1.0 - 1e-12)
+    # Draws an audit whenever there may be one.
+    ingress.answerer._explorer._rng = SimpleNamespace(random=lambda: 0.0)
     decisions = []
     while not any(decision.exploration_seconds for decision in decisions):
         assert len(decisions) < 100, "nothing is tried out"
@@ -165,11 +165,11 @@ async def test_a_new_favourite_and_the_tables_version(ingress, record, monkeypat
     actor = Feedback(config)
     ingress.link._line._remote = actor
     await actor.exchange([observation("a", cluster=1)], ("", -1))
-    table = actor._adaptation.table
+    table = actor._learner.table
     changed = table.model_copy(
         update={"assignment": (table.assignment[0], (*table.assignment[1][:2], "naive"))}
     )
-    actor._adaptation._learner._table = changed
+    actor._learner._table = changed
     await ingress.link.exchange()
     assert record.told == {("favourite_changes", "1", "high", "naive"): 1.0}
     assert versions == [changed.version]

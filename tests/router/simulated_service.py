@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from routing_world import ACCEPTANCE, METHODS, STEP, decode_steps, observe
 
 from router.constraints import Constraints
+from router.exploration import Explorer
 from router.learner import Learner
 from router.policy import choose
 from router.prompt import Features
-from router.trials import Trials
 from schemas import Decision, RouterConfig, RoutingTable
 
 PREFILL = 0.02
@@ -74,10 +74,10 @@ class SimulatedService:
 
     def __init__(self, table: RoutingTable, config: RouterConfig, seed: int) -> None:
         self.learner = Learner(table)
-        self._trials = Trials(np.random.default_rng((seed, 0)))
+        self._explorer = Explorer(np.random.default_rng((seed, 0)))
         self._config = config
         self._world = np.random.default_rng((seed, 1))
-        self._requests = 0
+        self._requests, self._time = 0, 0.0
 
     def run(self, requests: int, world: World = World(), cluster: int | None = None) -> Run:
         """`cluster`: of all prompts; default: each prompt's is drawn."""
@@ -107,7 +107,7 @@ class SimulatedService:
         table = self.learner.table
         limits = Constraints(healthy=frozenset(table.methods))
         features = replace(FEATURES, cluster=cluster)
-        return choose(table, features, (), limits, self._config, self._trials)
+        return choose(table, features, (), limits, self._config, self._explorer)
 
     def _observe(self, decision: Decision, steps: int, seconds: float) -> None:
         self._requests += 1
@@ -118,5 +118,5 @@ class SimulatedService:
         }
         table, identity = self.learner.table, str(self._requests)
         answer = observe(table, identity, decision.method, decision.cluster, **measured)
-        self._trials.settle(table, decision, answer.stats)
-        self.learner.observe([answer])
+        self._time += 1.0 + PREFILL + seconds
+        self.learner.observe([answer.model_copy(update={"time": self._time})])

@@ -50,7 +50,7 @@ def test_prompts_leave_a_method_that_got_twice_as_slow_and_return(offline, seed)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cluster_whose_acceptance_changes_changes_alone(offline: RoutingTable, seed: int) -> None:
-    """Its prompts are no longer what n-gram can copy; later they are again."""
+    """Its prompts are no longer what n-gram can copy."""
     service = SimulatedService(offline, CONFIG, seed)
     service.run(300)
     changed = service.run(500, World(acceptance={("ngram", 1): 1.2}))
@@ -59,10 +59,6 @@ def test_a_cluster_whose_acceptance_changes_changes_alone(offline: RoutingTable,
     assert changed.taken() <= 1.15 * changed.of({0: "draft", 1: "draft"})
     first = changed.clusters == 0
     assert np.mean(changed.chosen[first] == "draft") > 0.9
-
-    again = service.run(400)
-    assert again.moved(1, "ngram") <= 150
-    assert again.favourites[-1] == tuple(OFFLINE.values())
 
 
 @pytest.mark.slow

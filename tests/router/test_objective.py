@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, observe, with_answer
+from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile, with_answer
 
 from router.fit.assign import TableOptions, build_table
 from router.fit.evaluate import evaluate
@@ -91,17 +91,3 @@ def test_tables_of_two_objectives_are_two_tables() -> None:
     state = Learner(by_speedup).state()
     with pytest.raises(RoutingTableError, match="start it anew"):
         Learner.restore(by_seconds, state)
-
-
-@pytest.mark.parametrize(("objective", "near"), [("speedup", 1.2), ("seconds", 8.0)])
-def test_live_answers_count_as_the_tables_profiled_ones_do(objective, near):
-    table = build_table(
-        *few_long_answers("fit"), CENTROIDS, ENCODER, TableOptions(objective=objective)
-    )
-    learner = Learner(table)
-    short = {"output_tokens": SHORT, "target_steps": round((SHORT - 1) / 1.2) + 1}
-    long = {"output_tokens": LONG, "target_steps": round((LONG - 1) / 8.0) + 1}
-    learner.observe([observe(table, str(i), "ngram", 1, **short) for i in range(3)])
-    learner.observe([observe(table, "long", "ngram", 1, **long)])
-    live = learner.table
-    assert live.live.tokens[1, 2, 0] / live.live.steps[1, 2, 0] == pytest.approx(near, rel=0.4)

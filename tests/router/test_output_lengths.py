@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from routing_world import observe
 
-from router import decaying_sums
+from router import learner as learning
 from router.learner import Learner
 from router.predict import emitted_output, expected_output
 from schemas import RoutingTable
@@ -20,7 +20,7 @@ def test_how_long_answers_are_is_learned_by_cluster(table: RoutingTable) -> None
 
 def test_how_long_answers_would_be_is_learned_from_those_that_are_cut_off(table, monkeypatch):
     """Lengths of 100 tokens in the mean, exponentially distributed, cut off at 50."""
-    monkeypatch.setattr(decaying_sums, "HALF_LIFE", 1e6)
+    monkeypatch.setattr(learning, "HALF_LIFE", 1e6)
     learner = Learner(table)
     lengths = np.random.default_rng(0).exponential(100.0, 3000)
     seen = [(int(max(1.0, min(n, 50.0))), "stop" if n < 50.0 else "length") for n in lengths]
@@ -49,7 +49,7 @@ def test_answers_that_may_not_end_say_nothing_of_how_long_answers_are(table: Rou
     learner.observe(answer.model_copy(update={"free_to_end": False}) for answer in made)
     assert expected_output(learner.table, 1) == expected_output(table, 1)
     assert emitted_output(learner.table, 1) == emitted_output(table, 1)
-    assert learner.table.live.tokens[1].sum() > 0.0, "their acceptance counts"
+    assert learner.table.live.steps[1].sum() > 0.0, "their acceptance counts"
 
 
 def test_one_huge_answer_does_not_lift_what_is_expected_of_all(table: RoutingTable) -> None:

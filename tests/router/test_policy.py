@@ -8,13 +8,14 @@ from routing_world import ACCEPTANCE, CENTROIDS, ENCODER, METHODS, STEP, make_pr
 
 from router import policy
 from router.constraints import Constraints
+from router.exploration import Explorer
 from router.fit.assign import TableOptions, build_table
+from router.learner import Learner
 from router.load import Prospect
 from router.policy import NoMethodAvailableError, choose
 from router.predict import StepTimes
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
-from router.trials import Trials
 from schemas import Decision, LoadReport, RouterConfig, RoutingTable
 
 CONFIG = RouterConfig()
@@ -34,10 +35,9 @@ def route(
 ) -> Decision:
     limits = {"healthy": frozenset(table.methods), "explore": False, **limits}
     constraints = Constraints(**limits)
-    trials = Trials(np.random.default_rng(seed))
-    trials.budget.earn(10.0)
+    explorer = Explorer(np.random.default_rng(seed))
     features = replace(features, cluster=cluster)
-    return choose(table, features, loads, constraints, config, trials)
+    return choose(table, features, loads, constraints, config, explorer)
 
 
 def test_each_cluster_gets_its_favourite(table: RoutingTable) -> None:
@@ -96,9 +96,8 @@ def test_load_moves_nobody_to_a_method_that_little_is_known_of(table: RoutingTab
     steps[1, NGRAM] = tokens[1, NGRAM] / 1.25
     slow = table.step_seconds.copy()
     slow[METHODS.index("naive")] *= 2.0  # out of the question
-    unknown = table.model_copy(
-        update={"acceptance_tokens": tokens, "acceptance_steps": steps, "step_seconds": slow}
-    )
+    changes = {"acceptance_tokens": tokens, "acceptance_steps": steps, "step_seconds": slow}
+    unknown = Learner(table.model_copy(update=changes)).table
     idle = route(unknown, 0)
     assert (idle.method, idle.reason) == ("draft", "preferred")
     little = (report("draft", running=1),)

@@ -16,13 +16,12 @@ from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
-from router.decaying_sums import HALF_LIFE
-from router.learner import KEPT_OF_HEAD
+from router.learner import HALF_LIFE, KEPT_OF_HEAD
 from schemas import TableUpdate
 
 
 def live_steps(table, method="naive"):
-    return table.live.steps[0, table.methods.index(method), 0]
+    return table.live.steps[0, table.methods.index(method)]
 
 
 class TestFeedback:
@@ -82,8 +81,8 @@ class TestFeedback:
         whole = (await actor.exchange([], ("", -1))).table
         updated = disk.updated(reply.table)
         assert (updated.version, updated.assignment) == (whole.version, whole.assignment)
-        for name, values in whole.live.arrays().items():
-            assert (updated.live.arrays()[name] == values).all()
+        for name, values in dict(whole.live).items():
+            assert (getattr(updated.live, name) == values).all()
         assert (await actor.exchange([observation("b")], None)).table is None
 
     async def test_what_many_ingresses_send_again_after_the_store_was_away_counts_once(

@@ -157,7 +157,7 @@ async def test_the_answer_with_the_shortest_steps_counts():
 async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(config):
     """Twice as long as measured for every method: it is another machine."""
     feedback = Feedback(config)
-    before = feedback._adaptation.table
+    before = feedback._learner.table
     steps, context = 10, 100
     measured = {
         "prompt_tokens": context - TOKENS // 2,
@@ -171,10 +171,10 @@ async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(con
         made = observation(f"warm-up-{name}", name, **measured, decode_seconds=seconds)
         answers.append(made.stats)
     await feedback.warmed_up("replica-1", answers)
-    after = feedback._adaptation.table
+    after = feedback._learner.table
     assert after.live.step_ratio == pytest.approx(np.full(len(before.methods), 2.0), rel=0.2)
     assert after.assignment == before.assignment
-    for array in ("tokens", "steps", "output", "answers"):
+    for array in ("gain", "steps", "output", "answers"):
         np.testing.assert_array_equal(getattr(after.live, array), getattr(before.live, array))
     await feedback.warmed_up("replica-1", answers)
-    assert feedback._adaptation.table.version == after.version, "counted once"
+    assert feedback._learner.table.version == after.version, "counted once"

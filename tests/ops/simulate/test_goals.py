@@ -1,0 +1,41 @@
+"""What routing may cost in worlds in which something is otherwise than the table says."""
+
+import pytest
+
+from ops.simulate.run import simulate
+from ops.simulate.world import Base, World, read_world
+
+BASE = read_world(None)[1]
+PREFERRED = "preferred"
+
+
+def figures(world: dict[str, object], base: Base = BASE) -> dict[str, object]:
+    found, _ = simulate(World.model_validate(world), base, 600, seed=1)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("world", "excess"),
+    [
+        ({}, 0.016),
+        ({"truth": [{"method": PREFERRED, "step": 2.0}]}, 0.03),
+        ({"truth": [{"method": "suffix", "acceptance": 0.5, "clusters": [2, 5]}]}, 0.03),
+        ({"others": {"share": 0.5, "cluster": 5, "method": "ngram", "acceptance": 6.0}}, 0.02),
+        ({"events": [{"at": 50, "pause_seconds": 300}], "arrivals": {"concurrency": 2}}, 0.03),
+    ],
+)
+def test_little_is_lost(world, excess):
+    assert figures(world)["excess"] < excess
+
+
+@pytest.mark.parametrize("wrong", [{"step": 2.0}, {"acceptance": 0.5}])
+def test_a_method_profiled_too_slow_is_found(wrong):
+    believed, truth = {"method": "medusa", **wrong}, {"method": "medusa", "best_by": 2.0}
+    made = figures({"believed": [believed], "truth": [truth]})
+    assert made["requests_until_found"] <= 60
+    assert made["excess"] < 0.09
+
+
+def test_a_method_that_fails_is_left():
+    made = figures({"truth": [{"method": PREFERRED, "fails": 0.4}]})
+    assert made["shares"]["suffix"] < 0.15
