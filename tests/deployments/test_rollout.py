@@ -41,7 +41,7 @@ CHANGES = [
     ({"http": {"ingress_replicas": 2}}, set()),
     ({"http": {"guard": {"cors_origins": ["https://chat.example.com"]}}}, {"ingress"}),
     ({"http": {"ingress_num_cpus": 0.25}}, {"ingress"}),
-    ({"router": {"refit": False}}, {"ingress"}),
+    ({"router": {"lossy": True}}, {"ingress"}),
     ({"feedback": {"sample_tokens": 5}}, {"ingress"}),
     ({"engine": {"max_waiting": 65}}, EVERYTHING),
 ]

@@ -246,8 +246,11 @@ class Controller:
                     realised.fade(EXCHANGED)
 
     def forget(self, sequence: Hashable) -> None:
-        """Forget a sequence."""
+        """Forget a sequence, also what was looked up for it in this step."""
         self._ease.pop(sequence, None)
+        if self._chosen is not None:
+            looked_up = self._chosen.looked_up
+            self._chosen.looked_up = [other for other in looked_up if other != sequence]
         if self.look_ups is not None:
             self.look_ups.end(sequence)
 

@@ -99,7 +99,7 @@ def test_how_the_service_differs_from_what_was_measured_is_shown_by_method(confi
     table = served_table(config)
     learned = {
         name: (np.arange(len(table.methods)) + more) / 20
-        for more, name in enumerate(("step_ratio", "batch_ratio", "prefill_ratio", "profile_share"))
+        for more, name in enumerate(("step_ratio", "batch_ratio", "prefill_ratio", "loss"))
     }
     shown = table_summary(table.with_live(**learned))
     for array, values in learned.items():

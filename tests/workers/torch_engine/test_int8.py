@@ -6,9 +6,11 @@ import pytest
 import torch
 from decoding import LOSSLESS, decode
 
+from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_target
 
+pytestmark = pytest.mark.skipif(not block_product.is_built(), reason=block_product.NOT_BUILT)
 PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
 
 

@@ -12,10 +12,12 @@ from workers.bundle import BundleError, load_bundle
 from workers.torch_engine import precision
 from workers.torch_engine.models import llama
 from workers.torch_engine.models.block_weights import PACKED, pack, unpacked
+from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_target
 from workers.torch_engine.models.operators import has_amx
 
+pytestmark = pytest.mark.skipif(not block_product.is_built(), reason=block_product.NOT_BUILT)
 CPU = torch.device("cpu")
 PROMPTS = [[*range(20, 44), *range(20, 40)], list(range(60, 71)), [5, 6, 7, 5, 6, 7, 5, 6]]
 
