@@ -37,43 +37,49 @@ def warp(logits: Tensor, sampling: SamplingParams) -> Tensor:
     if 0 < sampling.top_k < scores.shape[-1]:
         kth = scores.topk(sampling.top_k, dim=-1).values[:, -1:]
         scores = scores.masked_fill(scores < kth, -torch.inf)
+    probabilities = scores.softmax(-1)
     if sampling.top_p < 1.0:
-        scores = scores.masked_fill(_beyond(scores, sampling.top_p), -torch.inf)
-    return scores.softmax(-1)
+        probabilities = _nucleus(probabilities, sampling.top_p)
+    return probabilities
 
 
-def _beyond(scores: Tensor, top_p: float) -> Tensor:
-    """Return which tokens [n, vocab] are not in the smallest set whose mass reaches top_p.
+def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """Return probabilities [n, vocab] of the smallest set whose mass reaches top_p alone.
 
-    Each row is decided by itself. Of tokens with equal scores at the set's end those with the
-    lowest ids belong to it: which of them `topk` names first may depend on the other rows.
+    Each row is decided by itself. Of equal tokens at the set's end those with the lowest ids belong
+    to it: which of them `topk` names first may depend on the other rows.
 
     The most probable tokens are usually enough: sorting six rows of 49,152 takes 26 ms on a
-    core, as long as a small target's forward; finding the 256 most probable takes 3 ms.
+    core, as long as a small target's forward; finding the 256 most probable takes 1 ms.
     """
-    total = scores.logsumexp(-1, keepdim=True)
-    falling = scores.topk(min(LIKELIEST, scores.shape[-1]), dim=-1).values
-    least, ties, enough = _ends(falling, total, top_p)
+    vocab = probabilities.shape[-1]
+    falling = probabilities.topk(min(LIKELIEST, vocab), dim=-1).values
+    least, ties, tied, enough = _ends(falling, top_p)
     short = (~enough).nonzero()[:, 0]
-    if len(short) and scores.shape[-1] > LIKELIEST:
-        falling = scores[short].sort(dim=-1, descending=True).values
-        least[short], ties[short], _ = _ends(falling, total[short], top_p)
-    equal = scores == least
-    return (scores < least) | (equal & (equal.cumsum(-1) > ties))
+    if len(short) and vocab > LIKELIEST:
+        falling = probabilities[short].sort(dim=-1, descending=True).values
+        least[short], ties[short], tied[short], _ = _ends(falling, top_p)
+    outside = probabilities < least
+    if bool(tied.any()):
+        equal = probabilities == least
+        outside |= equal & (equal.cumsum(-1) > ties)
+    inside = probabilities.masked_fill_(outside, 0.0)
+    return inside.div_(inside.sum(-1, keepdim=True))
 
 
-def _ends(falling: Tensor, total: Tensor, top_p: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return of each row of falling scores [n, k] the score [n, 1] at which its mass reaches top_p,
-    how many tokens with that score it takes for that [n, 1], and whether it does [n].
+def _ends(falling: Tensor, top_p: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return of each row of falling probabilities [n, k] the one [n, 1] at which their mass reaches
+    top_p, how many equal ones it takes for that [n, 1], whether there may be more of them [n, 1],
+    and whether k are enough [n].
 
-    total: the logarithm of each row's whole mass [n, 1]. At least one token is taken.
+    At least one token is taken.
     """
-    reached = (falling - total).exp().cumsum(-1)
-    count = (reached < top_p).sum(-1, keepdim=True) + 1
-    enough = count[:, 0] <= falling.shape[-1]
-    count.clamp_(max=falling.shape[-1])
-    least = falling.gather(-1, count - 1)
-    return least, count - (falling > least).sum(-1, keepdim=True), enough
+    last = falling.shape[-1] - 1
+    behind = (falling.cumsum(-1) < top_p).sum(-1, keepdim=True)
+    least = falling.gather(-1, behind.clamp(max=last))
+    tied = (behind >= last) | (falling.gather(-1, (behind + 1).clamp(max=last)) == least)
+    ties = behind.clamp(max=last) + 1 - (falling > least).sum(-1, keepdim=True)
+    return least, ties, tied, behind[:, 0] <= last
 
 
 def warp_each(logits: Tensor, samplings: Sequence[SamplingParams]) -> Tensor:
