@@ -75,7 +75,7 @@ class Progress:
         return self.silent(now) > HUNG * self.longest if self.steps else late
 
     def nothing(self, now: float) -> DecodeStats:
-        """Return the statistics of a response of which nothing but its end is known."""
+        """Return the statistics of a response that ended without any of its own."""
         known, waited = len(self.request.known_token_ids), self.waited(now)
         answered = len(self.request.answered_token_ids)
         return DecodeStats(

@@ -16,7 +16,7 @@ SURE = [Option(0, 1.0, 0.01), Option(1, 1.5, 0.01), Option(2, 3.0, 0.01)]
 
 
 def served(options: list[Option], requests: int, seed: int, share: float = 0.01) -> list[int]:
-    """Return the methods of requests, each of which has its response before the next."""
+    """Return the method of each request. A request starts after the response before it."""
     explorer, latest, chosen = Explorer(np.random.default_rng(seed)), [0.0] * len(options), []
     for number in range(1, requests + 1):
         made = explorer.choose(options, latest, share)

@@ -37,8 +37,8 @@ class Acceptance:
         self._confidence: dict[tuple[bool, int, int], FadingRatio] = {}
 
     def shares(self, traffic: Traffic) -> list[float]:
-        """Return each level's share; one of which little is known is taken to be as the one
-        above."""
+        """Return each level's share of accepted drafts. A level with little data gets a share near
+        that of the level above."""
         ratios = self._levels[traffic]
         usual = self.usual[0 if traffic[0] else 1]
         return list(accumulate(ratios, lambda above, one: one.given(above), initial=usual))[1:]
@@ -50,8 +50,10 @@ class Acceptance:
         return list(accumulate(shares, lambda above, share: above * share))
 
     def saw(self, traffic: Traffic, held: int, known: int) -> None:
-        """Learn that the first `held` levels of a draft were accepted, of those of which the
-        target's choice is known."""
+        """Learn how many levels of a draft were accepted.
+
+        known: number of levels at which the target made a choice. held: how many were accepted.
+        """
         for level, ratio in enumerate(self._levels[traffic][: min(known, held + 1)]):
             ratio.saw(level < held)
 

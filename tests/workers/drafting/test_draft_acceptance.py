@@ -20,7 +20,7 @@ def test_levels_are_learned_apart_for_each_traffic() -> None:
     first, second, third = drafter.shares(GREEDY)
     assert first > 0.9
     assert second < 0.1
-    assert third == second, "of which nothing is known, as the level above"
+    assert third == second, "a level without data has the share of the level above"
     assert drafter.shares(SAMPLED) == pytest.approx([0.4] * 3)
 
 

@@ -1,4 +1,4 @@
-"""In the place of the controller's choices: whoever, for whomever."""
+"""Replace the controller's choices by any drafter for any sequence."""
 
 import random
 from dataclasses import replace

@@ -61,7 +61,7 @@ async def test_every_method_says_what_plain_decoding_says(load_engine, q4_bundle
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(q4_bundle, seed):
-    """Beside another sequence, behind siblings, read in one forward or in two."""
+    """With siblings, another sequence in the forward, and the tree in one forward or two."""
     draw = random.Random(seed)
     model = load_target(q4_bundle.part("target"), "q4", CPU)
     parents = [draw.randint(-1, i - 1) for i in range(9)]
