@@ -3,11 +3,14 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import version as installed_version
+from typing import Annotated
 
 import typer
 
 from ops.bench.decode.command import bench_decode
 from ops.bench.serve import bench_serve
+from ops.common import flags
 from ops.common.boundary import CommandGroup
 from ops.models.bundle.importing import import_model
 from ops.models.train import app as train
@@ -72,11 +75,21 @@ def show_help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
+def start(
+    context: typer.Context,
+    version: Annotated[bool, flags.option("--version", "print the version and exit")] = False,
+) -> None:
+    """Serve LLMs with speculative decoding and route each prompt to its fastest method."""
+    if version:
+        typer.echo(f"specadapt {installed_version('specadapt')}")
+        raise typer.Exit
+    show_help(context)
+
+
 app = typer.Typer(
     cls=CommandGroup,
     name="specadapt",
-    help="Serve LLMs with speculative decoding and route each prompt to its fastest method.",
-    callback=show_help,
+    callback=start,
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -1,29 +1,74 @@
 """`specadapt serve`: the service in the foreground."""
 
-from typing import Annotated
+from typing import Annotated, Any
+
+import typer
 
 from ops.common import flags
-from ops.common.flags import Bundle, Config
 
 
 def serve(
-    config: Config = None,
-    bundle: Bundle = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="GGUF file, Hugging Face folder, name on the Hugging Face hub, or bundle  "
+            "[default: the configuration's bundle]",
+        ),
+    ] = None,
+    config: flags.Config = None,
+    host: Annotated[
+        str | None, flags.option("--host", "address to listen on  [default: 127.0.0.1]")
+    ] = None,
     port: Annotated[
         int | None,
         flags.option("--port", "HTTP port  [default: the configuration's, 8000]", min=0, max=65535),
     ] = None,
+    methods: flags.Methods = None,
+    dtype: flags.DtypeFlag = None,
+    threads: flags.Threads = None,
+    max_model_len: Annotated[
+        int | None,
+        flags.option("--max-model-len", "tokens of a prompt and its response", "N", min=16),
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None, flags.option("--max-num-seqs", "requests of a batch", "N", min=1)
+    ] = None,
 ) -> None:
     """Run the service until Ctrl-C.
 
-    Example: `specadapt serve --config my.yaml --port 8001`
+    A model that is not a bundle is imported into the user's cache, where the next start finds it.
+    Flags win over the configuration.
+
+    Example: `specadapt serve SmolLM2-135M-Instruct.Q4_1.gguf --port 8001`
     """
+    from ops.common.output import quiet_transformers, say
     from ops.common.settings import resolve, served_config
+    from ops.models.bundle.sources import bundle_of
+    from schemas import MethodDeployment
 
     settings = served_config(config)
-    folder = resolve(settings, bundle).bundle
-    http = settings.http if port is None else settings.http.model_copy(update={"port": port})
+    quiet_transformers()
+    bundle = None if model is None else bundle_of(model, say)
+    setup = resolve(settings, bundle, methods, dtype, threads)
+    engine = setup.engine.model_copy(
+        update=_given(max_context=max_model_len, max_batch=max_num_seqs)
+    )
+    if engine != setup.engine:
+        slots = max(engine.kv_slots, engine.max_context * engine.max_batch)
+        engine = engine.model_copy(update={"kv_slots": slots})
+    changed: dict[str, Any] = {"bundle": setup.bundle, "engine": engine}
+    changed["http"] = settings.http.model_copy(update=_given(host=host, port=port))
+    if methods is not None:
+        known = {method.name: method for method in settings.methods}
+        named = (known.get(name) or MethodDeployment(name=name) for name in setup.names)
+        changed["methods"] = tuple(named)
     # Ray takes seconds to import: a wrong configuration is refused before.
     from deployments.run import serve_forever
 
-    serve_forever(settings.model_copy(update={"bundle": folder, "http": http}))
+    serve_forever(settings.model_copy(update=changed))
+
+
+def _given(**flags: Any) -> dict[str, Any]:
+    """Return the flags that have a value."""
+    return {name: value for name, value in flags.items() if value is not None}

@@ -237,6 +237,12 @@ def load_models(
     capacity = min(config.max_context, config.kv_slots)
     if model.max_positions is not None:
         capacity = min(capacity, model.max_positions)
+    if config.kv_slots < config.max_context:
+        log.warning(
+            "engine.max_context is %d, but engine.kv_slots hold %d tokens: contexts of %d; more "
+            "kv_slots make room",
+            *(config.max_context, config.kv_slots, capacity),
+        )
     rows = min(config.max_batch, config.kv_slots // capacity)
     if rows < config.max_batch:
         log.warning(

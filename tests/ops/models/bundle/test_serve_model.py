@@ -1,0 +1,68 @@
+"""`specadapt serve MODEL`: what it serves, and which models it refuses."""
+
+import shutil
+
+import pytest
+
+from deployments import run
+from workers.bundle import load_bundle
+
+
+@pytest.fixture
+def served(specadapt, monkeypatch, tmp_path):
+    """The configuration that `specadapt serve` with these arguments hands to the service."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    found = []
+    monkeypatch.setattr(run, "serve_forever", found.append)
+
+    def settings(*arguments):
+        result = specadapt("serve", *arguments)
+        assert result.exit_code == 0, result.stderr
+        return found[-1]
+
+    return settings
+
+
+def test_a_gguf_file_is_imported_once(served, gguf_file, tmp_path):
+    first = served(gguf_file).bundle
+    assert first.parent == tmp_path / "cache" / "specadapt" / "bundles"
+    assert load_bundle(first).name == "tiny-model.q8-0"
+    written = (first / "provenance.json").stat().st_mtime_ns
+    assert served(gguf_file).bundle == first
+    assert (first / "provenance.json").stat().st_mtime_ns == written
+
+
+def test_flags_win_over_the_configuration(served, tiny_bundle, tmp_path):
+    source, file = tmp_path / "Some Model", tmp_path / "serve.yaml"
+    shutil.copytree(tiny_bundle.part("target"), source)
+    shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
+    file.write_text(
+        "engine: {max_batch: 2, dtype: bfloat16}\nhttp: {port: 7000}\n"
+        "methods: [{name: ngram, max_replicas: 3}]\n"
+    )
+    flags = ("--max-model-len", 9000, "--max-num-seqs", 4, "--dtype", "float32", "--port", 7001)
+    found = served(source, "--config", file, *flags, "--methods", "naive,ngram")
+    assert load_bundle(found.bundle).name == "some-model"
+    engine = found.engine
+    assert (engine.max_context, engine.max_batch, engine.kv_slots) == (9000, 4, 36000)
+    assert (engine.dtype, found.http.port) == ("float32", 7001)
+    assert [(m.name, m.max_replicas) for m in found.methods] == [("naive", 1), ("ngram", 3)]
+
+
+def test_a_bundle_is_served_as_it_is(served, tiny_bundle):
+    assert served(tiny_bundle.path).bundle == tiny_bundle.path
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("nowhere", "MODEL: nowhere does not exist"),
+        ("some/model", "MODEL: some/model is no file or folder here and cannot be downloaded"),
+        ("tests", "MODEL: tests is neither a GGUF file nor a folder with config.json"),
+        ("README.md", "README.md"),
+    ],
+)
+def test_another_model_is_refused(specadapt, monkeypatch, model, said):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert said in specadapt.refusal("serve", model)
