@@ -18,6 +18,7 @@ from ops.models.bundle.gguf_file import GgufFile
 from ops.models.bundle.gguf_tokenizer import save_tokenizer
 from ops.models.bundle.gguf_weights import save_weights
 from ops.models.bundle.trial import try_out
+from schemas import SamplingDefaults
 from workers.bundle import (
     MANIFEST,
     PACKAGED_PARTS,
@@ -38,6 +39,14 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
 )
 PROVENANCE = "provenance.json"
+SAMPLING = {
+    "temperature": "temp",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
+"""Defaults of requests, by their names in generation_config.json and in GGUF files."""
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 Say = Callable[[str], None]
 Convert = Callable[[Path, Path, Say], None]
@@ -121,7 +130,7 @@ def imported(source: Path, out: Path | None, say: Say) -> Imported:
         if scratch is not None:
             convert(source, scratch, say)
             _tried(scratch, say)
-            body = {"name": name, "parts": parts}
+            body = {"name": name, "parts": parts, "sampling": _sampling(source, say)}
             (scratch / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     return _described(folder, fresh=scratch is not None)
 
@@ -135,6 +144,23 @@ def _source(source: Path) -> tuple[Convert, dict[str, Any]]:
     raise InputError(
         f"SRC: {source} is neither a GGUF file nor a folder with config.json or {MANIFEST}"
     )
+
+
+def _sampling(source: Path, say: Say) -> dict[str, Any]:
+    """Return the defaults of requests that a model's makers advise, as vLLM takes them."""
+    if source.is_file():
+        fields, keys = GgufFile(source).fields, [f"general.sampling.{n}" for n in SAMPLING.values()]
+    else:
+        file = source / "generation_config.json"
+        fields, keys = read_json(file) if file.is_file() else {}, [*SAMPLING]
+    found = {name: fields.get(key) for name, key in zip(SAMPLING, keys, strict=True)}
+    given = {name: value for name, value in found.items() if value is not None}
+    try:
+        SamplingDefaults.model_validate(given)
+    except ValueError:
+        say(f"leaving out the model's sampling defaults, which are not valid here: {given}")
+        return {}
+    return given
 
 
 def _packaged(packaged: Packaged, say: Say) -> Imported:

@@ -1,11 +1,15 @@
 """`specadapt serve MODEL`: what it serves, and which models it refuses."""
 
+import json
 import shutil
 
 import pytest
+from gguf_writer import write_gguf
 
 from deployments import run
 from workers.bundle import load_bundle
+
+SAMPLED = "general.sampling.temp"
 
 
 @pytest.fixture
@@ -37,17 +41,31 @@ def test_flags_win_over_the_configuration(served, tiny_bundle, tmp_path):
     source, file = tmp_path / "Some Model", tmp_path / "serve.yaml"
     shutil.copytree(tiny_bundle.part("target"), source)
     shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
+    advised = {"temperature": 0.6, "top_p": 0.95, "max_length": 99}
+    (source / "generation_config.json").write_text(json.dumps(advised))
     file.write_text(
         "engine: {max_batch: 2, dtype: bfloat16}\nhttp: {port: 7000}\n"
         "methods: [{name: ngram, max_replicas: 3}]\n"
     )
     flags = ("--max-model-len", 9000, "--max-num-seqs", 4, "--dtype", "float32", "--port", 7001)
     found = served(source, "--config", file, *flags, "--methods", "naive,ngram")
-    assert load_bundle(found.bundle).name == "some-model"
+    bundle = load_bundle(found.bundle)
+    assert bundle.name == "some-model"
+    assert (bundle.sampling.temperature, bundle.sampling.top_p) == (0.6, 0.95)
     engine = found.engine
     assert (engine.max_context, engine.max_batch, engine.kv_slots) == (9000, 4, 36000)
     assert (engine.dtype, found.http.port) == ("float32", 7001)
     assert [(m.name, m.max_replicas) for m in found.methods] == [("naive", 1), ("ngram", 3)]
+
+
+@pytest.mark.parametrize(("advised", "taken"), [(0.3, 0.3), (-1.0, None)])
+def test_a_gguf_files_advice_is_the_bundles_sampling(
+    specadapt, model, tokenizer, tmp_path, advised, taken
+):
+    file = tmp_path / "advised.gguf"
+    write_gguf(file, model, tokenizer, change=lambda f, _: f.update({SAMPLED: advised}))
+    specadapt.json("bundle", "import", file, "--out", tmp_path / "made")
+    assert load_bundle(tmp_path / "made").sampling.temperature == pytest.approx(taken)
 
 
 def test_a_bundle_is_served_as_it_is(served, tiny_bundle):
