@@ -46,7 +46,7 @@ STEPS_OF_NOISE = 4.0
 OUTLIER = 3.0
 """Standard deviations from which on a response says that something has changed."""
 
-RIGHT, WRONG, WRONG_SHARE = 0.04, 0.7, 0.05
+RIGHT, WRONG, WRONG_SHARE = 0.03, 0.7, 0.05
 """Standard deviations of an offset where the table is right and where it is wrong, and how often it
 is wrong. Of a cluster's offset, the profile's own noise comes on top."""
 

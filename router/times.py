@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from router import predict
-from router.acceptance import OUTLIER, RIGHT, STEPS_OF_NOISE, UNKNOWN, WRONG, Floats
+from router.acceptance import OUTLIER, STEPS_OF_NOISE, UNKNOWN, WRONG, Floats
 from schemas import DecodeStats, Observation, RoutingTable
 from schemas.observation import WARM_UP
+
+OWN = 0.06
+"""Standard deviation of a method's own log ratio before any response, where it was profiled."""
 
 WALK = 0.005
 """Standard deviation by which a ratio changes between two responses."""
@@ -33,7 +36,7 @@ class Ratios:
 
     def __init__(self, methods: int, *, measured: bool = True, batched: bool = False) -> None:
         # A shared ratio that is far off is an outlier, and makes room for itself.
-        own = RIGHT if measured else WRONG
+        own = OWN if measured else WRONG
         widths = [WRONG, *[own] * methods, *[UNKNOWN] * (1 + methods) * batched]
         self._parts, self._methods = 1 + batched, methods
         self._prior = np.asarray(widths) ** 2
