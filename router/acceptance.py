@@ -47,8 +47,7 @@ OUTLIER = 3.0
 """Standard deviations from which on a response says that something has changed."""
 
 RIGHT, WRONG, WRONG_SHARE = 0.03, 0.7, 0.05
-"""Standard deviations of an offset where the table is right and where it is wrong, and how often it
-is wrong. Of a cluster's offset, the profile's own noise comes on top."""
+"""Standard deviations of an offset where the table is right or wrong, and how often it is wrong."""
 
 UNKNOWN = 0.25
 """Standard deviation of an offset of a condition, or in a full batch, without measurements."""

@@ -15,8 +15,7 @@ import numpy as np
 from router.acceptance import NOISE, positive_part
 
 AUDITED_WITHIN = 20
-"""Requests of a table within which each method answers once, and in which an exploration's response
-is expected."""
+"""Requests within which each method answers once, and an exploration's response is expected."""
 
 AUDIT = 1.0 / 200.0
 """Probability of an audit after these."""

@@ -57,7 +57,6 @@ class Learner:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._watch = DriftWatch(table)
         self._found: dict[int, acceptance.Posterior] = {}
-        """By method, until it learns more."""
         self._learned = True
         """Whether that makes another version of the table."""
         self._refresh(version=table.version)

@@ -17,8 +17,7 @@ from router.acceptance import HALF_LIFE, PRIOR_ANSWERS, Floats, acceptance, once
 from schemas import RoutingTable
 
 FULL_BATCH = 8.0
-"""Sequences from which on a batch counts as full. How step time grows with the batch depends on the
-machine: a head that wins alone may lose at a batch of eight, or the other way round."""
+"""Sequences from which on a batch counts as full: a head that wins alone may lose there."""
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:

@@ -22,8 +22,7 @@ LASTING = 0.25
 """Share of a usual response's tokens with which a running request counts in full."""
 
 MOST_SLOWER = 4.0
-"""Most that a replica counts as slower or faster than predicted. One that a pause has made look
-slow has to get requests again, or nothing would correct that."""
+"""Most that a replica counts as slower or faster: one that a pause slowed has to be asked again."""
 
 
 class Added(NamedTuple):
