@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from ops.common.speedup_table import Assignment
     from router.fit.profile import Profile
-    from router.fit.speedup_table import Assignment
 
     Floats = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ class Results:
         """Return the best of these methods in each cluster that has all their speedups."""
         import numpy as np
 
-        from router.fit.speedup_table import assign_speedups
+        from ops.common.speedup_table import assign_speedups
 
         columns = [self.methods.index(name) for name in methods]
         values = self.speedups[~np.isnan(self.speedups).any(axis=1)]
@@ -145,7 +145,7 @@ def published() -> Results:
 
 def tabulated(file: Path) -> Results:
     """Return the speedups of a CSV file. Raises SpeedupTableError naming the line."""
-    from router.fit.speedup_table import read_speedups
+    from ops.common.speedup_table import read_speedups
 
     methods, values = read_speedups(file)
     return Results(str(file), "the table's baseline", methods, values, methods)
@@ -179,7 +179,7 @@ def measured(
     labels = cluster.assign(centroids, vectors)
     label_of = {p.id: int(c) for p, c in zip(profile.prompts, labels, strict=True)}
     means, counts = paired_speedups(profile, paired.methods, label_of, clusters)
-    quality = cluster.quality(vectors, labels, centroids)
+    sizes = np.bincount(labels, minlength=clusters)
     portfolio = tuple(name for name in paired.methods if profile.meta.lossless[name])
     row_of = {p.id: row for row, p in enumerate(profile.prompts)}
     own = vectors[[row_of[p] for p in paired.prompt_ids]]
@@ -194,12 +194,9 @@ def measured(
         clustering={
             "prompts": len(vectors),
             "clusters": clusters,
-            "silhouette": quality.silhouette,
-            "davies_bouldin": quality.davies_bouldin,
-            "calinski_harabasz": quality.calinski_harabasz,
-            "inertia": quality.inertia,
-            "mean_size": float(np.mean(quality.sizes)),
-            "size_deviation": float(np.std(quality.sizes)),
+            **cluster.quality(vectors, labels, centroids),
+            "mean_size": float(np.mean(sizes)),
+            "size_deviation": float(np.std(sizes)),
         },
         overall={
             name: (harmonic_mean(column), *paired_bootstrap_ci(column, plain, seed))

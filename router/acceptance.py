@@ -28,11 +28,14 @@ from schemas import TEMPERATURE_BANDS, RoutingTable
 Floats = NDArray[np.float64]
 Found = TypeVar("Found")
 
-PRIOR_STEPS = 50.0
-"""Profiled steps at the method's acceptance over all clusters that every cell starts with."""
-
 ANSWER_TOKENS = 32.0
 """Profiled tokens that count as one response."""
+
+PRIOR_ANSWERS = 4.0
+"""Responses as which the mean over all clusters counts in each cluster's figures."""
+
+HALF_LIFE = 25.0
+"""Responses after which earlier ones count half; profiled ones count as at most so many."""
 
 NOISE = 0.35
 """Standard deviation of a response's log acceptance around its cluster's: 0.17 to 0.43."""
@@ -40,17 +43,14 @@ NOISE = 0.35
 STEPS_OF_NOISE = 4.0
 """Decode steps at which the chance within a response adds as much variance again."""
 
-WRONG = 0.7
-"""Standard deviation of an offset where the table is wrong."""
+OUTLIER = 3.0
+"""Standard deviations from which on a response says that something has changed."""
 
-METHOD_RIGHT, METHOD_WRONG_SHARE = 0.04, 0.05
-"""Standard deviation of a method's offset where the table is right, and how often it is not."""
+RIGHT, WRONG, WRONG_SHARE = 0.03, 0.7, 0.05
+"""Standard deviations of an offset where the table is right or wrong, and how often it is wrong."""
 
-CLUSTER_RIGHT, CLUSTER_WRONG_SHARE = 0.02, 0.03
-"""The same of a cluster's offset; the profile's own noise comes on top."""
-
-CONDITION_RIGHT, CONDITION_UNKNOWN = 0.05, 0.25
-"""Standard deviation of a condition's offset, with and without profiled responses."""
+UNKNOWN = 0.25
+"""Standard deviation of an offset of a condition, or in a full batch, without measurements."""
 
 
 def once(compute: Callable[[RoutingTable], Found]) -> Callable[[RoutingTable], Found]:
@@ -80,7 +80,8 @@ def profiled(table: RoutingTable) -> Floats:
     whole_tokens, whole_steps = tokens.sum(axis=0), steps.sum(axis=0)
     counted = whole_steps > 0.0
     mean = np.where(counted, whole_tokens / np.maximum(whole_steps, 1e-9), 1.0)
-    cells = np.maximum(1.0, (tokens + PRIOR_STEPS * mean) / (steps + PRIOR_STEPS))
+    prior = PRIOR_ANSWERS * ANSWER_TOKENS
+    cells = np.maximum(1.0, (tokens + prior) / (steps + prior / mean))
     bands = range(len(TEMPERATURE_BANDS))
     plain = plain_methods(table)
     for m in range(len(table.methods)):
@@ -123,8 +124,9 @@ def expected(
         return np.asarray(cells.mean(axis=0))
     if not predicted:
         return np.asarray(cells[cluster])
-    factor = np.exp(prompt.deviations(table, cluster, predicted))
-    return np.asarray(np.maximum(1.0, cells[cluster] * factor))
+    apart = prompt.deviations(table, cluster, predicted)
+    factors = np.exp([apart.get(name, 0.0) for name in table.methods])
+    return np.asarray(np.maximum(1.0, cells[cluster] * factors))
 
 
 def learns_acceptance(looping: bool, lossless: bool) -> bool:
@@ -146,40 +148,41 @@ def positive_part(mean: float, deviation: float) -> float:
 
 
 class Posterior(NamedTuple):
-    """Offsets of log acceptance from the profile's.
+    """Offsets of a method's log acceptance from the profile's.
 
-    gain, error [k, m, c]: mean and standard deviation. shared [m]: standard deviation of what all
-    clusters of a method share.
+    gain, error [k, c]: mean and standard deviation. shared: standard deviation of what all clusters
+    share.
     """
 
     gain: Floats
     error: Floats
-    shared: Floats
+    shared: float
 
 
-def posterior(table: RoutingTable, weight: Floats, total: Floats, doubted: Floats) -> Posterior:
-    """Return what responses say about the offsets.
+def posterior(
+    table: RoutingTable, m: int, weight: Floats, total: Floats, doubted: float
+) -> Posterior:
+    """Return what responses of a method (by index) say about its offsets.
 
-    weight [k, m, c]: responses in each cell. total [k, m, c]: the sum of their log acceptance over
-    the profile's. doubted [m]: least probability that the table is wrong about a method, above
-    METHOD_WRONG_SHARE where another head drafts than the profiled one.
+    weight [k, c]: responses in each cell. total [k, c]: the sum of their log acceptance over the
+    profile's. doubted: least probability that the table is wrong about the method, above
+    WRONG_SHARE where another head drafts than the profiled one.
     """
-    answers = table.acceptance_tokens / ANSWER_TOKENS
-    counted = np.append(answers.sum(axis=0) > 0.0, np.zeros((len(table.methods), 1)), axis=1)
-    own = np.where(counted, CONDITION_RIGHT, CONDITION_UNKNOWN)
-    narrow = CLUSTER_RIGHT**2 + NOISE**2 / (answers.sum(axis=2) + 8.0)
-    wrong = np.where(counted.any(axis=1), np.maximum(METHOD_WRONG_SHARE, doubted), 1.0)
-    found = Posterior(np.zeros_like(weight), np.zeros_like(weight), np.zeros(len(wrong)))
-    for m in np.flatnonzero(~plain_methods(table)):
-        seen = _Cells(weight[:, m] / NOISE**2, total[:, m] / NOISE**2)
-        cluster = narrow[:, m] + CLUSTER_WRONG_SHARE * WRONG**2
-        for _ in range(2):  # how wide a cluster's offset is depends on what all clusters share
-            mean, covariance = _shared(seen, cluster, own[m], float(wrong[m]))
-            cluster = _widths(seen, mean, narrow[:, m])
-        found.gain[:, m], found.error[:, m] = _cells(seen, cluster, mean, covariance)
-        often = seen.precision.sum(axis=0) + 1e-9
-        found.shared[m] = np.sqrt(often @ covariance @ often) / often.sum()
-    return found
+    if plain_methods(table)[m]:
+        return Posterior(np.zeros_like(weight), np.zeros_like(weight), 0.0)
+    answers = table.acceptance_tokens[:, m] / ANSWER_TOKENS
+    counted = np.append(answers.sum(axis=0) > 0.0, False)
+    own = np.where(counted, RIGHT, UNKNOWN)
+    narrow = RIGHT**2 + NOISE**2 / (answers.sum(axis=1) + PRIOR_ANSWERS)
+    wrong = max(WRONG_SHARE, doubted) if counted.any() else 1.0
+    seen = _Cells(weight / NOISE**2, total / NOISE**2)
+    cluster = narrow + WRONG_SHARE * WRONG**2
+    for _ in range(2):  # how wide a cluster's offset is depends on what all clusters share
+        mean, covariance = _shared(seen, cluster, own, wrong)
+        cluster = _widths(seen, mean, narrow)
+    often = seen.precision.sum(axis=0) + 1e-9
+    shared = float(np.sqrt(often @ covariance @ often) / often.sum())
+    return Posterior(*_cells(seen, cluster, mean, covariance), shared)
 
 
 class _Cells(NamedTuple):
@@ -200,7 +203,7 @@ def _shared(seen: _Cells, cluster: Floats, own: Floats, wrong: float) -> tuple[F
     information = np.diag(precision.sum(axis=0)) - (precision.T * trust) @ precision
     score = total.sum(axis=0) - precision.T @ (trust * total.sum(axis=1))
     means, covariances, evidence = [], [], []
-    for width, share in ((METHOD_RIGHT, 1.0 - wrong), (WRONG, wrong)):
+    for width, share in ((RIGHT, 1.0 - wrong), (WRONG, wrong)):
         prior = width**2 + np.diag(own**2)
         inverse = np.linalg.inv(prior)
         covariance = np.linalg.inv(inverse + information)
@@ -231,7 +234,7 @@ def _widths(seen: _Cells, mean: Floats, narrow: Floats) -> Floats:
         for variance in (narrow, narrow + WRONG**2)
     ]
     odds = np.exp(np.minimum(50.0, log_density[1] - log_density[0]))
-    odds *= CLUSTER_WRONG_SHARE / (1.0 - CLUSTER_WRONG_SHARE)
+    odds *= WRONG_SHARE / (1.0 - WRONG_SHARE)
     return np.asarray(narrow + WRONG**2 * odds / (1.0 + odds))
 
 

@@ -1,9 +1,10 @@
 """What each method promises for one request under the present load."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, hypot
+from math import hypot
 
-from router.constraints import Constraints
+from router.constraints import Constraints, Slo
 from router.load import Prospect
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
@@ -35,11 +36,6 @@ class Candidate:
     error: float
     method_error: float
     obstacle: Reason | None = None
-
-    @property
-    def doubt(self) -> float:
-        """How many times slower it is a standard deviation from the prediction."""
-        return exp(self.error)
 
 
 def candidates_of(
@@ -78,3 +74,23 @@ def candidates_of(
             method_error=hypot((1.0 - reading) * hypot(method, step), prefill),
         )
     return candidates
+
+
+def in_time(candidates: Sequence[Candidate], deadline_seconds: float | None) -> list[Candidate]:
+    """Return the candidates predicted to meet the deadline, or the fastest one if none is."""
+    if deadline_seconds is None:
+        return list(candidates)
+    meeting = [one for one in candidates if one.predicted <= deadline_seconds]
+    return meeting or [min(candidates, key=lambda one: one.predicted)]
+
+
+def fast_enough(candidates: Sequence[Candidate], slo: Slo) -> list[Candidate]:
+    """Return the candidates predicted to keep the objectives, or the one that misses them least if
+    none does."""
+
+    def excess(one: Candidate) -> float:
+        objectives = (one.first, slo.first_seconds), (one.per_token, slo.token_seconds)
+        return max((took / most for took, most in objectives if most is not None), default=0.0)
+
+    keeping = [one for one in candidates if excess(one) <= 1.0]
+    return keeping or [min(candidates, key=excess)]

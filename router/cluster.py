@@ -1,7 +1,5 @@
 """k-means over prompt vectors: fit, assign, and quality (Table I of the paper)."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,19 +8,6 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32] | NDArray[np.float64]
 Labels = NDArray[np.intp]
-
-SILHOUETTE_SAMPLE = 2000
-
-
-@dataclass(frozen=True)
-class Quality:
-    """How compact and distinct clusters are; `silhouette` is over a sample of the prompts."""
-
-    silhouette: float
-    davies_bouldin: float
-    calinski_harabasz: float
-    inertia: float
-    sizes: tuple[int, ...]
 
 
 def fit(vectors: Vectors, k: int, seed: int) -> NDArray[np.float64]:
@@ -85,22 +70,20 @@ def unpacked(data: bytes, dimension: int) -> NDArray[np.float32]:
     return vector
 
 
-def quality(vectors: Vectors, labels: Labels, centroids: NDArray[np.float64]) -> Quality:
-    """Compute the figures of Table I. Raises ValueError with fewer than two non-empty clusters."""
-    from sklearn.metrics import (
-        calinski_harabasz_score,
-        davies_bouldin_score,
-        silhouette_score,
-    )
+def quality(vectors: Vectors, labels: Labels, centroids: NDArray[np.float64]) -> dict[str, float]:
+    """Return how compact and distinct clusters are, by the names of Table I.
 
-    sizes = np.bincount(labels, minlength=len(centroids))
-    if (sizes > 0).sum() < 2:
+    Raises ValueError with fewer than two non-empty clusters.
+    """
+    from sklearn import metrics
+
+    if len(np.unique(labels)) < 2:
         raise ValueError("clusters: quality needs at least two clusters with prompts in them")
-    sample = min(SILHOUETTE_SAMPLE, len(vectors))
-    return Quality(
-        silhouette=float(silhouette_score(vectors, labels, sample_size=sample, random_state=0)),
-        davies_bouldin=float(davies_bouldin_score(vectors, labels)),
-        calinski_harabasz=float(calinski_harabasz_score(vectors, labels)),
-        inertia=float(((vectors - centroids[labels]) ** 2).sum()),
-        sizes=tuple(int(s) for s in sizes),
-    )
+    # Silhouettes compare every two prompts, so those of a sample count.
+    sample = {"sample_size": min(2000, len(vectors)), "random_state": 0}
+    return {
+        "silhouette": float(metrics.silhouette_score(vectors, labels, **sample)),
+        "davies_bouldin": float(metrics.davies_bouldin_score(vectors, labels)),
+        "calinski_harabasz": float(metrics.calinski_harabasz_score(vectors, labels)),
+        "inertia": float(((vectors - centroids[labels]) ** 2).sum()),
+    }

@@ -3,9 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from router.objectives import Slo
 from router.replica_loads import ReplicaLoads
 from schemas import Reason, RouterConfig, RoutingTable
+
+
+@dataclass(frozen=True)
+class Slo:
+    """Objectives for a response's speed; None: none.
+
+    first_seconds: to the first token. token_seconds: between later tokens, on average.
+    """
+
+    first_seconds: float | None = None
+    token_seconds: float | None = None
+
+    def __bool__(self) -> bool:
+        return self != Slo()
 
 
 @dataclass(frozen=True)

@@ -14,21 +14,14 @@ import numpy as np
 
 from router.acceptance import NOISE, positive_part
 
-AUDITED_WITHIN = 40
-"""Requests of a table within which each method answers once."""
+AUDITED_WITHIN = 20
+"""Requests within which each method answers once, and an exploration's response is expected."""
 
 AUDIT = 1.0 / 200.0
 """Probability of an audit after these."""
 
 FOLLOWING = 8.0
 """Requests that profit from what a response teaches."""
-
-CHANCE = 0.3
-"""Probability that a method worth exploring is explored, so that a young service does not explore
-in bursts."""
-
-BUDGET_REQUESTS = 100.0
-"""The budget holds, or owes, at most what this many requests add."""
 
 
 class Option(NamedTuple):
@@ -56,7 +49,8 @@ class Explorer:
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
-        self._units = 0.0
+        self._budget = 0.0
+        """In first choices' seconds, from -1 to 1."""
         self._explored: dict[int, tuple[float, float]] = {}
         """By method: its latest response, and that of all methods, when it was explored."""
 
@@ -65,24 +59,20 @@ class Explorer:
 
         latest [m]: as in Live. share: of the first choice's seconds that goes into the budget.
         """
-        first, served = options[0].seconds, max(latest)
-        self._units = min(self._units + share, BUDGET_REQUESTS * share)
-        chance, audited = self._audit(options, latest, served)
-        best, explored = self._worth(options, latest, served), 0.0
-        if best:
-            explored = CHANCE
-        drawn = self._rng.random()
-        index = audited if drawn < chance else 0
-        if drawn >= chance and drawn < chance + (1.0 - chance) * explored:
-            index = best
-        odds = {0: (1.0 - chance) * (1.0 - explored)}
-        odds[best] = odds.get(best, 0.0) + (1.0 - chance) * explored
-        odds[audited] = odds.get(audited, 0.0) + chance
-        extra = max(0.0, options[index].seconds - first)
-        if index:
-            self._explored[options[index].method] = latest[options[index].method], served
-            self._units = max(self._units - extra / max(first, 1e-9), -BUDGET_REQUESTS * share)
-        return Choice(index, odds[index], extra)
+        first, served = max(options[0].seconds, 1e-9), max(latest)
+        self._budget = min(1.0, self._budget + share)
+        chances = np.zeros(len(options))
+        audited, audit = self._audit(options, latest, served)
+        best, explored = self._worth(options, latest, served)
+        chances[best] += (1.0 - audit) * explored
+        chances[audited] += audit
+        chances[0] += 1.0 - chances.sum()
+        option = int(self._rng.choice(len(options), p=chances))
+        one, extra = options[option], max(0.0, options[option].seconds - first)
+        if option:
+            self._explored[one.method] = latest[one.method], served
+            self._budget = max(-1.0, self._budget - extra / first)
+        return Choice(option, float(chances[option]), extra)
 
     def _pending(self, method: int, latest: Sequence[float], served: float) -> bool:
         """Return whether the response to an exploration of a method is still to come."""
@@ -91,29 +81,32 @@ class Explorer:
 
     def _audit(
         self, options: Sequence[Option], latest: Sequence[float], served: float
-    ) -> tuple[float, int]:
-        """Return the probability of an audit, and the option (by index) that it takes."""
+    ) -> tuple[int, float]:
+        """Return the option (by index) that an audit takes, and the probability of one."""
         free = [i for i, o in enumerate(options) if not self._pending(o.method, latest, served)]
         new = [i for i in free if i > 0 and latest[options[i].method] == 0.0]
         if new:
-            left = max(1.0 / AUDIT / 10.0, AUDITED_WITHIN - served)
-            if served < AUDITED_WITHIN:
-                left = max(1.0, AUDITED_WITHIN - served)
-            return min(1.0, len(new) / left), min(new, key=lambda i: options[i].seconds)
+            left = AUDITED_WITHIN - served
+            chance = len(new) / max(1.0, left if left > 0.0 else AUDITED_WITHIN)
+            return min(new, key=lambda i: options[i].seconds), min(1.0, chance)
         if len(free) < 2:
-            return 0.0, 0
-        return AUDIT, min(free, key=lambda i: latest[options[i].method])
+            return 0, 0.0
+        return min(free, key=lambda i: latest[options[i].method]), AUDIT
 
-    def _worth(self, options: Sequence[Option], latest: Sequence[float], served: float) -> int:
-        """Return the option (by index) that is most worth exploring; 0: none."""
-        first, most, best = options[0].seconds, 0.0, 0
+    def _worth(
+        self, options: Sequence[Option], latest: Sequence[float], served: float
+    ) -> tuple[int, float]:
+        """Return the option (by index) that is most worth exploring, and its probability.
+
+        That is the expected net saving in first choices, at most 1.
+        """
+        first, most, best = max(options[0].seconds, 1e-9), 0.0, 0
         for i, one in enumerate(options[1:], 1):
             extra = one.seconds - first
-            units = extra / max(first, 1e-9)
-            if units > max(0.0, self._units) or self._pending(one.method, latest, served):
+            if extra > max(0.0, self._budget) * first or self._pending(one.method, latest, served):
                 continue
             learned = one.error**2 / (one.error**2 + NOISE**2)
             gain = FOLLOWING * learned * positive_part(-extra, one.error * one.seconds) - extra
             if gain > most:
                 most, best = gain, i
-        return best
+        return best, min(1.0, most / first)

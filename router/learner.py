@@ -1,11 +1,10 @@
 """What routing learns from observations while it serves.
 
-acceptance    sums of log acceptance over the profile's, by cluster, method and condition; responses
-              of the same cell make earlier ones count less. `router.acceptance` makes a posterior
-              of them.
+acceptance    sums of log acceptance over the profile's, by cluster, method and condition
+              (`router.acceptance`).
 times         step and prefill times compared with the profile (`router.times`).
-failures      what failed responses cost, by method, from its latest responses.
-output        per cluster: how long responses are, from their tokens and the number that ended by
+failures      what failed responses cost, by method.
+output        how long a cluster's responses are, from their tokens and the number that ended by
               themselves. A response that was cut off counts with the tokens that it had.
 preferred     each cluster's fastest method (`router.preferred`).
 
@@ -20,8 +19,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from router import acceptance, drift
-from router.acceptance import Floats
+from router import acceptance
+from router.acceptance import HALF_LIFE, NOISE, OUTLIER, PRIOR_ANSWERS, Floats
+from router.drift import DriftWatch
 from router.predict import expected_output
 from router.preferred import kept, preferred
 from router.table import RoutingTableError
@@ -29,28 +29,9 @@ from router.times import MachineSpeed
 from schemas import DriftReport, Live, Observation, RoutingTable, condition_of
 from schemas.observation import WARM_UP
 
-HALF_LIFE = 25.0
-"""Responses of a cell, or of a cluster's lengths, after which earlier ones count half."""
-
-LOG_LIMIT = 2.0
-"""Most by which a response's log acceptance counts as differing from the profile's."""
-
-SURPRISE, KEPT_OF_SURPRISED = 3.0, 0.25
-"""Standard deviations from which on a response surprises, and what it leaves of what was learned of
-its cell: most such responses say that the cell's traffic has changed."""
-
-MOST_ANSWERS = 4.0
-"""Most times the expected length that a single long response counts as."""
-
-FAILURES_HALF_LIFE = 15.0
-"""Responses of a method after which earlier failures count half."""
-
-NO_FAILURE = 3.0
-"""Responses without a failure that every method begins with."""
-
-KEPT_OF_HEAD = 0.25
-"""Share of a method's evidence that stays when another version of its head drafts, and probability
-that the profile is wrong about that head."""
+KEPT = 0.25
+"""Share of what was learned that stays after a sign that it has changed: an outlier, or another
+version of a head. And the probability that the profile is wrong about that head."""
 
 REMEMBERED_IDS = 4096
 """Observation ids that are kept to count each observation once."""
@@ -74,7 +55,8 @@ class Learner:
         self._doubted = np.zeros(len(table.methods))
         self._heads: dict[str, int] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._watch = drift.DriftWatch.of(table)
+        self._watch = DriftWatch(table)
+        self._found: dict[int, acceptance.Posterior] = {}
         self._learned = True
         """Whether that makes another version of the table."""
         self._refresh(version=table.version)
@@ -113,10 +95,11 @@ class Learner:
         for m, name in enumerate(self._table.methods):
             own = parts.get(name, ())
             profiled = not any(versions.get(part, 0) for part in own)
-            self._doubted[m] = 0.0 if profiled else KEPT_OF_HEAD
+            self._doubted[m] = 0.0 if profiled else KEPT
             if changed.intersection(own):
                 for sums in (self._weight, self._total, self._steps):
-                    sums[:, m] *= KEPT_OF_HEAD
+                    sums[:, m] *= KEPT
+                self._found.pop(m, None)
         self._learned |= bool(changed)
         return bool(changed)
 
@@ -165,7 +148,7 @@ class Learner:
     def _learn_failures(self, observation: Observation, m: int) -> None:
         share, stats = 1.0 / observation.choices, observation.stats
         row = self._failures[m]
-        row *= 0.5 ** (share / FAILURES_HALF_LIFE)
+        row *= 0.5 ** (share / HALF_LIFE)
         row[0] += share
         if observation.failed:
             row[1:] += share, share * stats.total_seconds / max(observation.predicted_seconds, 1e-3)
@@ -173,13 +156,13 @@ class Learner:
     def _learn_output(self, observation: Observation) -> None:
         """Count the tokens of a response, and its end unless it was cut off.
 
-        If every token is as likely to be the last, the mean length is all tokens over all ends. An
-        answer counts as at most MOST_ANSWERS of the expected length, or as long as the one before
-        it that exceeded this: a single one must not lift what is expected of all.
+        If every token is as likely to be the last, the mean length is all tokens over all ends, and
+        the standard deviation is the mean. An outlier counts as the longest that is none, or as
+        long as the outlier before it: a single one must not lift what is expected of all.
         """
         stats, k, share = observation.stats, observation.cluster, 1.0 / observation.choices
         forget = 0.5 ** (share / HALF_LIFE)
-        usual = MOST_ANSWERS * expected_output(self._table, k)
+        usual = (1.0 + OUTLIER) * expected_output(self._table, k)
         counted = min(stats.output_tokens, max(usual, self._long[k]))
         if stats.output_tokens > usual and observation.choices == 1:
             self._long[k] = stats.output_tokens
@@ -198,18 +181,20 @@ class Learner:
             mean = float(self._table.regression_mean[k, m])
             usual += observation.predicted_acceptance - mean
         # No response emits less than a token a step, which lifts the mean of methods near 1.
-        value -= acceptance.positive_part(usual, acceptance.NOISE)
+        value -= acceptance.positive_part(usual, NOISE)
         cell = k, m, condition
-        live = self._table.live
-        spread = math.hypot(acceptance.NOISE, float(live.gain_error[cell]))
-        if abs(value - live.gain[cell]) > SURPRISE * spread:
+        gain = float(self._table.live.gain[cell])
+        most = OUTLIER * math.hypot(NOISE, float(self._table.live.gain_error[cell]))
+        if abs(value - gain) > most:
+            # Most such responses say that the cell's traffic has changed.
+            value = gain + math.copysign(most, value - gain)
             for sums in (self._weight, self._total):
-                sums[cell] *= KEPT_OF_SURPRISED
+                sums[cell] *= KEPT
         weight = steps / (steps + acceptance.STEPS_OF_NOISE) / observation.choices
         forget = 0.5 ** (weight / HALF_LIFE)
         self._weight[cell] = forget * self._weight[cell] + weight
-        limited = min(LOG_LIMIT, max(-LOG_LIMIT, value))
-        self._total[cell] = forget * self._total[cell] + weight * limited
+        self._total[cell] = forget * self._total[cell] + weight * value
+        self._found.pop(m, None)
         self._steps[k, m] = forget * self._steps[k, m] + steps / observation.choices
 
     def _loss(self) -> Floats:
@@ -218,18 +203,22 @@ class Learner:
         A request whose response fails is asked again, of a method that takes about as long.
         """
         responses, failed, seconds = self._failures.T
-        share = failed / (responses + NO_FAILURE)
+        share = failed / (responses + PRIOR_ANSWERS)
         lost = np.divide(seconds, failed, out=np.zeros(len(failed)), where=failed > 0.0)
-        return np.asarray(share / (1.0 - share) * np.maximum(0.5, lost))
+        return np.asarray(share / (1.0 - share) * lost)
 
     def _refresh(self, version: int) -> None:
         """Make a version of the table from what was learned."""
         self._learned = False
-        found = acceptance.posterior(self._disk, self._weight, self._total, self._doubted)
+        for m in range(len(self._disk.methods)):
+            if m not in self._found:
+                sums = self._weight[:, m], self._total[:, m], float(self._doubted[m])
+                self._found[m] = acceptance.posterior(self._disk, m, *sums)
+        found = [self._found[m] for m in sorted(self._found)]
         live = Live(
-            gain=found.gain,
-            gain_error=found.error,
-            method_error=found.shared,
+            gain=np.stack([one.gain for one in found], axis=1),
+            gain_error=np.stack([one.error for one in found], axis=1),
+            method_error=np.asarray([one.shared for one in found]),
             steps=self._steps.copy(),
             output=self._output.copy(),
             answers=self._answers.copy(),
@@ -258,7 +247,6 @@ class Learner:
             "times": self._speed.state(),
             "heads": self._heads,
             "doubted": self._doubted.tolist(),
-            "distances": self._watch.state(),
             "seen": list(self._seen),
         }
 
@@ -286,14 +274,15 @@ class Learner:
             for name in ("failures", "latest", "doubted"):
                 getattr(learner, f"_{name}")[here] = np.asarray(state[name])[there]
             learner._heads = {str(part): int(n) for part, n in state["heads"].items()}
-            learner._speed.restore(state["times"], places)
-            learner._watch.restore(state["distances"])
+            if list(table.methods) == state["methods"]:
+                learner._speed.restore(state["times"])
             assignment = kept(state["assignment"], table.methods, table.assignment)
             learner._seen = OrderedDict.fromkeys(str(i) for i in state["seen"])
         except (KeyError, TypeError, IndexError, ValueError) as error:
             if isinstance(error, RoutingTableError):
                 raise
             raise RoutingTableError(f"the saved state is not readable: {error!r}") from error
+        learner._found.clear()
         learner._table = table.model_copy(update={"assignment": assignment})
         learner._refresh(version)
         return learner

@@ -15,29 +15,22 @@ import numpy as np
 
 from router import acceptance, predict
 from router.prompt import Features
-from router.replica_loads import ReplicaLoads, usual_context, usual_prompt
+from router.replica_loads import ReplicaLoads
 from schemas import RoutingTable
-
-KNOCK_ON = 1.0
-"""A delayed request stays longer and delays others in turn, the more so the closer a replica is to
-saturation. Each second of delay counts as this many more, times the share of a step that the batch
-adds. Found by simulating three tables in bursts and up to saturation: 1 to 3 serve equally well,
-without it or above it service is worse. With 1 a request's own seconds are the least."""
 
 
 class Forecast(NamedTuple):
     """The cost of a request with one method.
 
-    seconds: its own until its last token. waiting: the part of them until it gets a place. first:
-    the part until its first token. per_token: seconds between later tokens. delay: seconds by which
-    all other requests together end later. Sequences in its batch take longer steps while it runs,
-    and wait for its prefill. As many requests as stand in line before it are expected behind it,
-    and wait for its share of the replica's time. These delay others in turn. idle: what it would
-    take on a usual replica without load that holds as much of the prompt.
+    seconds: its own until its last token. first: the part until its first token. per_token: seconds
+    between later tokens. delay: seconds by which all other requests together end later. Sequences
+    in its batch take longer steps while it runs, and wait for its prefill. As many requests as
+    stand in line before it are expected behind it, and wait for its share of the replica's time.
+    These delay others in turn. idle: what it would take on a usual replica without load that holds
+    as much of the prompt.
     """
 
     seconds: float
-    waiting: float
     delay: float
     first: float = 0.0
     per_token: float = 0.0
@@ -112,7 +105,7 @@ class Prospect:
         if place is _IDLE:
             decoding = steps * self._alone[m]
             per_token = decoding / self._later_tokens
-            return Forecast(prefill + decoding, 0.0, 0.0, prefill, per_token, prefill + decoding)
+            return Forecast(prefill + decoding, 0.0, prefill, per_token, prefill + decoding)
         if place.held:
             prefill = predict.prefill_seconds(self._table, m, self._prompt_tokens, place.held)
         batch, line, slower = place.batch, place.line, place.slower
@@ -129,10 +122,11 @@ class Prospect:
             crowding = max(0.0, 1.0 - lone / usual) if usual > 0.0 else 0.0
             delay = others * (prefill + steps * max(0.0, step - before))
             delay += line * (prefill + steps * own / batch)
-            delay *= 1.0 + KNOCK_ON * crowding
+            # A delayed request stays longer and delays others in turn, the more so the closer a
+            # replica is to saturation.
+            delay *= 1.0 + crowding
         return Forecast(
             seconds=slower * (place.waiting + prefill + steps * step),
-            waiting=slower * place.waiting,
             delay=slower * delay,
             first=slower * (place.waiting + prefill),
             per_token=slower * steps * step / self._later_tokens,
@@ -166,30 +160,23 @@ def _turn(table: RoutingTable, running: Mapping[int, float], condition: int, bat
 
     running: requests by method (index). It is an average response's share of the replica's time.
     """
-    usual, whole = _usual_answers(table), sum(running.values())
-    steps = prefill = 0.0
+    each_steps, prefills, times = _usual_answers(table)
+    whole, steps, prefill = sum(running.values()), 0.0, 0.0
     for m, count in running.items():
-        steps += count / whole * usual.steps[condition][m]
-        prefill += count / whole * usual.prefills[m]
-    return prefill + steps * usual.times.mixed(running, batch) / batch
-
-
-class _UsualAnswers(NamedTuple):
-    """An average answer of each method: its decode steps [c][m] and its prefill's seconds [m].
-
-    times: of its steps.
-    """
-
-    steps: list[list[float]]
-    prefills: list[float]
-    times: predict.StepTimes
+        steps += count / whole * each_steps[condition][m]
+        prefill += count / whole * prefills[m]
+    return prefill + steps * times.mixed(running, batch) / batch
 
 
 @acceptance.once
-def _usual_answers(table: RoutingTable) -> _UsualAnswers:
+def _usual_answers(
+    table: RoutingTable,
+) -> tuple[list[list[float]], list[float], predict.StepTimes]:
+    """Return an average answer's decode steps [c][m], its prefill's seconds [m], and the times of
+    its steps."""
     accepted = acceptance.acceptance(table).mean(axis=0)
-    return _UsualAnswers(
+    return (
         (predict.emitted_output(table, -1) / accepted.T).tolist(),
-        predict.prefills(table, usual_prompt(table)),
-        predict.StepTimes(table, usual_context(table)),
+        predict.prefills(table, predict.usual_prompt(table)),
+        predict.StepTimes(table, predict.usual_context(table)),
     )

@@ -7,12 +7,12 @@ seconds. A request that may be used to learn can go elsewhere (`router.explorati
 """
 
 from collections.abc import Mapping, Sequence
+from math import exp
 from typing import NamedTuple
 
-from router.candidates import Candidate, candidates_of
+from router.candidates import Candidate, candidates_of, fast_enough, in_time
 from router.constraints import Constraints, obstacles_of, why_not
 from router.exploration import Explorer, Option
-from router.objectives import fast_enough, in_time
 from router.preferred import HYSTERESIS
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
@@ -175,7 +175,7 @@ def _under_load(unloaded: Candidate, timely: Sequence[Candidate]) -> Candidate:
     def seconds(one: Candidate) -> float:
         if one is unloaded:
             return one.cost
-        slower = one.cost * one.doubt + max(0.0, unloaded.idle - one.idle)
+        slower = one.cost * exp(one.error) + max(0.0, unloaded.idle - one.idle)
         return max(slower, unloaded.idle) * (1.0 + HYSTERESIS)
 
     return min(timely, key=lambda one: (seconds(one), one is not unloaded))

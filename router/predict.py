@@ -10,34 +10,35 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
-from typing import TypeVar
 
 import numpy as np
 
-from router.acceptance import Floats, acceptance, once
+from router.acceptance import HALF_LIFE, PRIOR_ANSWERS, Floats, acceptance, once
 from schemas import RoutingTable
 
-OUTPUT_PRIOR = 5.0
-"""Weight, in responses, of the mean output length over all clusters in each cluster's."""
-
-OFFLINE_ANSWERS = 16.0
-"""Most responses that a cluster's profiled ones count as for the length of responses."""
-
-TYPICAL_PROMPT_TOKENS = 64.0
-
 FULL_BATCH = 8.0
-"""Sequences from which on a batch counts as full. How step time grows with the batch depends on the
-machine: a head that wins alone may lose at a batch of eight, or the other way round."""
-
-Acceptance = TypeVar("Acceptance", float, Floats)
+"""Sequences from which on a batch counts as full: a head that wins alone may lose there."""
 
 
 def expected_output(table: RoutingTable, cluster: int) -> float:
     """Return the expected output tokens of a prompt of this cluster (-1: of any) without a limit.
 
-    The profile's answers count as OFFLINE_ANSWERS at most next to live ones.
+    The profile's answers count as HALF_LIFE at most next to live ones.
     """
     return float(_uncut_output(table)[cluster])
+
+
+@once
+def usual_prompt(table: RoutingTable) -> float:
+    """Return the mean tokens of the profiled prompts; without any the least of the grid."""
+    prompts = table.provenance.get("prompt_tokens") or table.context_grid[:1]
+    return float(sum(prompts) / len(prompts))
+
+
+@once
+def usual_context(table: RoutingTable) -> float:
+    """Return the mean context of a usual response's steps."""
+    return usual_prompt(table) + emitted_output(table, -1) / 2.0
 
 
 def counted_output(table: RoutingTable, cluster: int, max_tokens: int) -> int:
@@ -66,7 +67,7 @@ def _cut_output(table: RoutingTable) -> Floats:
 
 def _output(table: RoutingTable, live_count: Floats) -> Floats:
     """Return output tokens [k + 1] of every cluster and, last, of any cluster."""
-    weight = np.minimum(1.0, OFFLINE_ANSWERS / np.maximum(table.output_count, 1.0))
+    weight = np.minimum(1.0, HALF_LIFE / np.maximum(table.output_count, 1.0))
     offline = weight * table.output_count
     tokens = offline * table.output_tokens + table.live.output[:, 0]
     count = offline + live_count
@@ -75,7 +76,7 @@ def _output(table: RoutingTable, live_count: Floats) -> Floats:
     if not often.any():
         return np.full(len(tokens) + 1, table.output_tokens.mean())
     mean = float((often * tokens / np.maximum(count, 1e-9)).sum())
-    lean = OUTPUT_PRIOR * weight
+    lean = PRIOR_ANSWERS * weight
     return np.append((tokens + lean * mean) / (count + lean), mean)
 
 
@@ -215,7 +216,7 @@ def reading_tokens(table: RoutingTable) -> list[float]:
 
     An output token takes its share of a step of a batch of FULL_BATCH, as when replicas are busy.
     """
-    machine, times = _machine(table), StepTimes(table, TYPICAL_PROMPT_TOKENS)
+    machine, times = _machine(table), StepTimes(table, usual_prompt(table))
     accepted = acceptance(table).mean(axis=(0, 2)).tolist()
     return [
         machine.prefill_ratio[m]
@@ -245,20 +246,3 @@ def uncached_seconds(
     times = StepTimes(table, max(prompts, default=0) + steps)
     step = times.mixed(counts, max(1.0, sum(counts.values())))
     return float(table.live.prefill_ratio[m]) * reading + steps * step
-
-
-def predicted_seconds(
-    table: RoutingTable,
-    accepted: Acceptance,
-    method: int,
-    prompt_tokens: float,
-    output_tokens: float,
-    batch: float = 1.0,
-) -> Acceptance:
-    """Predict seconds from admission to the last token, in a batch of the method's own.
-
-    accepted: the method's tokens per step, a number or an array whose shape the result has.
-    """
-    step = step_seconds(table, method, batch, prompt_tokens + output_tokens / 2.0)
-    steps = max(0.0, output_tokens - 1.0) / accepted
-    return prefill_seconds(table, method, prompt_tokens) + steps * step

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from router import predict
 from router.acceptance import Floats, acceptance
@@ -18,10 +19,10 @@ Assignment = tuple[tuple[str, ...], ...]
 def typical_seconds(table: RoutingTable) -> Floats:
     """Predict the seconds [k, m, t] of each cluster's typical prompt on an idle replica."""
     accepted = acceptance(table)[:, :, : len(TEMPERATURE_BANDS)]
-    prompts = table.provenance.get("prompt_tokens", [])
+    prompts, usual = table.provenance.get("prompt_tokens", []), predict.usual_prompt(table)
     seconds = np.empty(accepted.shape)
     for k in range(len(table.assignment)):
-        prompt = prompts[k] if k < len(prompts) else predict.TYPICAL_PROMPT_TOKENS
+        prompt = prompts[k] if k < len(prompts) else usual
         output = predict.emitted_output(table, k)
         times = predict.StepTimes(table, prompt + output / 2.0)
         alone = np.asarray([times.of(m, 1.0) for m in range(len(table.methods))])
@@ -29,12 +30,6 @@ def typical_seconds(table: RoutingTable) -> Floats:
         prefills = np.asarray(predict.prefills(table, prompt))
         seconds[k] = prefills[:, None] + steps * alone[:, None]
     return seconds
-
-
-def fastest(table: RoutingTable) -> Assignment:
-    """Return the method [k][t] with the least predicted seconds for each typical prompt."""
-    best = typical_seconds(table).argmin(axis=1)
-    return tuple(tuple(table.methods[m] for m in row) for row in best)
 
 
 def preferred(table: RoutingTable) -> Assignment:
@@ -51,7 +46,7 @@ def preferred(table: RoutingTable) -> Assignment:
         np.take_along_axis(cost, chosen[:, None], axis=1)[:, 0] for chosen in (before, best)
     )
     chosen = np.where(least * (1.0 + HYSTERESIS) < now, best, before)
-    return tuple(tuple(table.methods[m] for m in row) for row in chosen.tolist())
+    return _named(table, chosen)
 
 
 def with_preferred(table: RoutingTable, default_method: str | None) -> RoutingTable:
@@ -75,8 +70,15 @@ def with_preferred(table: RoutingTable, default_method: str | None) -> RoutingTa
         )
     # The cost of a cluster without profiled prompts comes from the methods' means.
     return table.model_copy(
-        update={"assignment": fastest(table), "default_method": default_method or overall}
+        update={
+            "assignment": _named(table, cost.argmin(axis=1)),
+            "default_method": default_method or overall,
+        }
     )
+
+
+def _named(table: RoutingTable, chosen: NDArray[np.intp]) -> Assignment:
+    return tuple(tuple(table.methods[m] for m in row) for row in chosen.tolist())
 
 
 def kept(

@@ -57,8 +57,6 @@ class Features:
 
 READ_CHARACTERS = 4096
 """Characters of a text that are read."""
-MOST_TOKENS = 512
-"""Longer prompts count as this long: they are mostly conversations, which profiles do not have."""
 
 OPENINGS = ("translate", "write", "fix", "rewrite", "summar", "explain", "what", "how", "why")
 """Words that name the task."""
@@ -92,7 +90,7 @@ def features_of(text: str, prompt_tokens: float) -> list[float]:
         text.count("\n") / max(1, len(words)),
         float(text.rstrip().endswith("?")),
         *(float(word in lower) for word in OPENINGS),
-        math.log(min(MOST_TOKENS, max(1.0, prompt_tokens))),
+        math.log(max(1.0, prompt_tokens)),
     ]
 
 
@@ -104,53 +102,31 @@ def inputs_of(
     return np.column_stack([vectors, [features_of(text, tokens) for text, tokens in pairs]])
 
 
-def log_acceptance(table: RoutingTable, inputs: Floats) -> Floats:
-    """Predict log acceptance [n, m], up to a constant, from inputs [n, d + f].
-
-    Predictions are limited to the range of those for the prompts in the fit.
-    """
-    low, high = table.regression_range.T
-    return np.asarray(np.clip(inputs @ table.regression.T, low, high))
-
-
 def predictions(
     table: RoutingTable,
     vectors: NDArray[np.float32],
     texts: Sequence[str],
     prompt_tokens: Sequence[float],
 ) -> list[dict[str, float]]:
-    """Predict log acceptance by method for n prompts with the vectors [n, d].
+    """Predict log acceptance by method, up to a constant, for n prompts with the vectors [n, d].
 
-    Every prediction is empty when the table has no regression.
+    Predictions are limited to the range of those for the prompts in the fit. Every one is empty
+    when the table has no regression.
     """
     if not table.features:
         return [{} for _ in texts]
-    return by_method(table, inputs_of(vectors, texts, prompt_tokens))
-
-
-def by_method(table: RoutingTable, inputs: Floats) -> list[dict[str, float]]:
-    """Predict log acceptance by method from inputs [n, d + f]."""
-    rows = log_acceptance(table, inputs).tolist()
+    low, high = table.regression_range.T
+    inputs = inputs_of(vectors, texts, prompt_tokens)
+    rows = np.clip(inputs @ table.regression.T, low, high).tolist()
     return [dict(zip(table.methods, row, strict=True)) for row in rows]
 
 
-def deviations(table: RoutingTable, cluster: int, predicted: Predicted) -> Floats:
-    """Return how far a prompt's log acceptance [m] is predicted to lie from its cluster's.
+def deviations(table: RoutingTable, cluster: int, predicted: Predicted) -> dict[str, float]:
+    """Return by method how far a prompt's log acceptance is predicted to lie from its cluster's.
 
-    It is 0 without a cluster (-1) and for methods without a prediction.
+    It is empty without a cluster (-1) or a prediction.
     """
-    found = np.zeros(len(table.methods))
-    if cluster < 0 or not predicted:
-        return found
-    mean = table.regression_mean[cluster]
-    for m, name in enumerate(table.methods):
-        if name in predicted:
-            found[m] = predicted[name] - mean[m]
-    return found
-
-
-def explained(table: RoutingTable, cluster: int, predicted: Predicted) -> dict[str, float]:
-    """Return the deviations by method; empty without a prediction."""
-    if cluster < 0 or not predicted:
+    if cluster < 0:
         return {}
-    return dict(zip(table.methods, deviations(table, cluster, predicted).tolist(), strict=True))
+    mean = dict(zip(table.methods, table.regression_mean[cluster].tolist(), strict=True))
+    return {name: value - mean[name] for name, value in predicted.items() if name in mean}

@@ -18,19 +18,11 @@ from schemas import DecodeRequest, LoadReport, RoutingTable
 
 Indices = NDArray[np.intp]
 
-MIXING = 3.0
-"""How much more a replica's outstanding tokens count when only other methods run there. Found by
-simulation; between 1 and 3 it hardly matters."""
-
 LASTING = 0.25
 """Share of a usual response's tokens with which a running request counts in full."""
 
-USUAL_TOKENS = 64.0
-"""Output tokens of a usual response without a table."""
-
 MOST_SLOWER = 4.0
-"""Most that a replica counts as slower or faster than predicted. One that a pause has made look
-slow has to get requests again, or nothing would correct that."""
+"""Most that a replica counts as slower or faster: one that a pause slowed has to be asked again."""
 
 
 class Added(NamedTuple):
@@ -62,8 +54,8 @@ class ReplicaLoads:
         names = {name for report in known for name in report.methods}
         self.methods = tuple(sorted(names)) if table is None else table.methods
         self.numbers = {name: m for m, name in enumerate(self.methods)}
-        usual = USUAL_TOKENS if table is None else predict.emitted_output(table, -1)
-        self._lasting_tokens = LASTING * usual
+        usual = 0.0 if table is None else predict.emitted_output(table, -1)
+        self._lasting_tokens = max(1.0, LASTING * usual)
         self.index = {report.replica: i for i, report in enumerate(known)}
         self._figures = np.zeros((6 + len(self.methods), len(known)))
         loads = [(r.running, r.waiting, r.outstanding_tokens, r.free_slots) for r in known]
@@ -131,7 +123,7 @@ class ReplicaLoads:
         """
         running = self.counts.sum(axis=0)
         rows = self.counts[:-1] if method is None else self.counts[method]
-        others = MIXING * (running - rows) / np.maximum(running, 1e-9)
+        others = (running - rows) / np.maximum(running, 1e-9)
         own: Floats | float = tokens
         if unread is not None:
             price = self.reading[:-1, None] if method is None else self.reading[method]
@@ -144,13 +136,6 @@ class ReplicaLoads:
         if m == len(self.methods) or not self.hosts[m].any():
             return None
         return int(np.where(self.hosts[m], self.work(tokens, m), np.inf).argmin())
-
-    def order(self, method: str, tokens: float = 0.0) -> list[int]:
-        """Order all replicas (by index): healthy ones first, then the least work; ties keep their
-        order."""
-        work = self.work(tokens, self.number(method))
-        ordered: list[int] = np.lexsort((work, ~self.healthy)).tolist()
-        return ordered
 
     def add(self, replica: int, request: DecodeRequest) -> Added:
         """Count a request on a replica, at the end of the waiting line if there is one."""
@@ -203,8 +188,8 @@ def slowness(table: RoutingTable, report: LoadReport) -> float:
     recent = {numbers[n]: s for n, s in report.recent_step_seconds.items() if n in numbers}
     if not recent:
         return 1.0
-    context, batch = report.mean_context or usual_context(table), max(1.0, report.mean_batch)
-    times = predict.StepTimes(table, context)
+    batch = max(1.0, report.mean_batch)
+    times = predict.StepTimes(table, report.mean_context or predict.usual_context(table))
     running = {numbers[n]: c for n, c in report.running_by_method.items() if c and n in numbers}
     if running.keys() & recent.keys():
         step = max(recent[m] for m in running if m in recent)
@@ -218,16 +203,3 @@ def slowness(table: RoutingTable, report: LoadReport) -> float:
 def method_numbers(table: RoutingTable) -> dict[str, int]:
     """Return each method's index in the table."""
     return {name: m for m, name in enumerate(table.methods)}
-
-
-@acceptance.once
-def usual_context(table: RoutingTable) -> float:
-    """Return the mean context of a usual response's steps."""
-    return usual_prompt(table) + predict.emitted_output(table, -1) / 2.0
-
-
-@acceptance.once
-def usual_prompt(table: RoutingTable) -> float:
-    """Return the mean tokens of the profiled prompts."""
-    prompts = table.provenance.get("prompt_tokens") or [predict.TYPICAL_PROMPT_TOKENS]
-    return float(sum(prompts) / len(prompts))

@@ -9,14 +9,8 @@ import math
 import numpy as np
 
 from router import acceptance, predict
-from router.replica_loads import slowness, usual_context, usual_prompt
+from router.replica_loads import slowness
 from schemas import LoadReport, RoutingTable
-
-LOOK_BACK_SECONDS = 15.0
-"""Age of the reports that are averaged; Ray's replicas send theirs every ten seconds."""
-
-USUAL_ANSWERS = 50.0
-"""Answers that the moving average of response lengths covers."""
 
 
 class UsualAnswer:
@@ -30,7 +24,7 @@ class UsualAnswer:
 
     def saw(self, tokens: int) -> None:
         """Count a response of this many tokens."""
-        self.tokens += (tokens - self.tokens) / USUAL_ANSWERS
+        self.tokens += (tokens - self.tokens) / acceptance.HALF_LIFE
 
 
 def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float) -> float:
@@ -48,7 +42,8 @@ def work_seconds(table: RoutingTable, load: LoadReport, batch: int, usual: float
     counts = {
         n: load.running_by_method.get(name) or 1 for name, n in zip(names, numbers, strict=True)
     }
-    prompt, times = usual_prompt(table), predict.StepTimes(table, usual_context(table))
+    prompt, context = predict.usual_prompt(table), predict.usual_context(table)
+    times = predict.StepTimes(table, context)
     step = times.mixed(counts, float(batch)) * slowness(table, load)
     accepted = float(acceptance.acceptance(table)[:, numbers].mean())
     tokens = sum(min(left, usual) for left in load.requests.values())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from router.drift import Reference
+from router.drift import DriftWatch
 from router.preferred import kept, with_preferred
 from router.prompt import NAMES
 from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable
@@ -77,7 +77,10 @@ def load_table(
         table = _read(text, arrays_file)
     except FileError as error:
         raise RoutingTableError(str(error)) from error
-    _check_distances(text, table)
+    try:
+        DriftWatch(table)
+    except ValueError as error:
+        raise RoutingTableError(f"{text}: provenance.distances: {error}; fit again") from error
     if table.features not in ((), NAMES):
         raise RoutingTableError(
             f"{text}: features are {', '.join(table.features)}, but this version computes "
@@ -112,20 +115,6 @@ def _read(text: Path, arrays_file: Path) -> RoutingTable:
         if not np.isfinite(values[~np.isnan(values)] if name == "speedup" else values).all():
             raise FileError(f"{arrays_file}: {name} holds NaN or infinity; fit again")
     return table
-
-
-def _check_distances(path: Path, table: RoutingTable) -> None:
-    if "distances" not in table.provenance:
-        return  # a table without a profile has none; live prompts take their place
-    try:
-        clusters = Reference.read(table.provenance["distances"]).clusters
-    except ValueError as error:
-        raise RoutingTableError(f"{path}: provenance.distances: {error}; fit again") from error
-    if clusters != len(table.assignment):
-        raise RoutingTableError(
-            f"{path}: provenance.distances has {clusters} clusters, the table has "
-            f"{len(table.assignment)}; fit again"
-        )
 
 
 def check_table(

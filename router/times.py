@@ -11,55 +11,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from router import predict
+from router.acceptance import OUTLIER, STEPS_OF_NOISE, UNKNOWN, WRONG, Floats
 from schemas import DecodeStats, Observation, RoutingTable
 from schemas.observation import WARM_UP
 
-Floats = NDArray[np.float64]
-
-SHARED, OWN = 0.7, 0.08
-"""Standard deviations of the shared and of a method's own log ratio before any response. What is
-far off is an outlier, and makes room for itself."""
-
-UNMEASURED_SHARED, UNMEASURED_OWN = 3.0, 0.5
-"""The same where the table has no measurements."""
-
-FULL_SHARED, FULL_OWN = 0.3, 0.2
-"""The same of the further ratios in a full batch."""
+OWN = 0.06
+"""Standard deviation of a method's own log ratio before any response, where it was profiled."""
 
 WALK = 0.005
 """Standard deviation by which a ratio changes between two responses."""
 
 NOISE = 0.1
-"""Standard deviation of a response's log seconds per step."""
-
-SINGLE_STEP = 0.4
-"""Standard deviation that a single step or a prefill in a batch adds."""
-
-OUTLIER = 3.0
-"""Standard deviations beyond which a response has to be confirmed by one that began after it had
-ended. A pause of the machine makes all responses long that run at the time. If the machine has
-become slow, the next one is long too. Nothing makes a response short by accident."""
-
-LEAST_READ = 32
-"""Tokens of a partly cached prompt that must be left to read for its prefill time to count. The
-profile times whole prompts, and a forward pass over a few tokens takes longer than its fit says."""
+"""Standard deviation of a response's log seconds per step, and of a prefill's."""
 
 
 class Ratios:
     """Log ratios of live to profiled seconds of m methods: a shared one, and one of each method.
 
-    batched: whether each has a further part that grows with the batch. The state [n] is the shared
-    ones, then all methods' own.
+    measured: whether the profile has them. batched: whether each has a further part that grows with
+    the batch. The state [n] is the shared ones, then all methods' own.
     """
 
     def __init__(self, methods: int, *, measured: bool = True, batched: bool = False) -> None:
-        alone = (SHARED, OWN) if measured else (UNMEASURED_SHARED, UNMEASURED_OWN)
-        each = [alone, (FULL_SHARED, FULL_OWN)][: 1 + batched]
-        widths = [width for first, own in each for width in (first, *[own] * methods)]
-        self._parts, self._methods = len(each), methods
+        # A shared ratio that is far off is an outlier, and makes room for itself.
+        own = OWN if measured else WRONG
+        widths = [WRONG, *[own] * methods, *[UNKNOWN] * (1 + methods) * batched]
+        self._parts, self._methods = 1 + batched, methods
         self._prior = np.asarray(widths) ** 2
         self.mean = np.zeros(len(widths))
         self.covariance = np.diag(self._prior)
@@ -79,7 +58,10 @@ class Ratios:
     ) -> None:
         """Count a response's log ratio.
 
-        variance: of its noise. time: when the response began and ended.
+        variance: of its noise. time: when the response began and ended. A pause of the machine
+        makes all responses long that run at the time; if the machine has become slow, the next one
+        is long too. So a slow outlier counts once one that began after its end is slow too. Nothing
+        makes a response short by accident.
         """
         began, ended = time
         room = (slopes != 0.0) & (np.diagonal(self.covariance) < self._prior)
@@ -109,23 +91,6 @@ class Ratios:
         variance = np.einsum("mi,ij,mj->m", apart, self.covariance, apart)
         return rows @ self.mean, np.sqrt(np.maximum(0.0, variance))
 
-    def state(self) -> dict[str, Any]:
-        """Return JSON values for `restore`."""
-        return {"mean": self.mean.tolist(), "covariance": self.covariance.tolist()}
-
-    def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
-        """Continue from a state. kept: maps a method's index here to its index in the state."""
-        mean, covariance = np.asarray(state["mean"]), np.asarray(state["covariance"])
-        there = len(mean) // self._parts
-        pairs = [
-            (part * (1 + self._methods) + here, part * there + old)
-            for part in range(self._parts)
-            for here, old in ((0, 0), *((h + 1, t + 1) for h, t in kept.items()))
-        ]
-        new, old = (np.asarray(column) for column in zip(*pairs, strict=True))
-        self.mean[new] = mean[old]
-        self.covariance[np.ix_(new, new)] = covariance[np.ix_(old, old)]
-
 
 class MachineSpeed:
     """Ratios of live to profiled step and prefill seconds for a table's methods."""
@@ -145,13 +110,14 @@ class MachineSpeed:
         if (step := step_timing(table, stats)) is not None:
             log_ratio, shares, beyond = step
             fullness = predict.batch_fullness(stats.mean_batch)
-            noisy = noise + SINGLE_STEP**2 / (stats.target_steps - 1) + beyond**2
+            noisy = noise * (1.0 + STEPS_OF_NOISE / (stats.target_steps - 1)) + beyond**2
             slopes = self.steps.slopes(shares, fullness)
             self.steps.observe(method, slopes, log_ratio, noisy, time)
         if (ratio := prefill_ratio(table, method, stats)) is not None:
-            batch = SINGLE_STEP * math.log(max(1.0, stats.mean_batch))
+            # In a batch it waits for a step of others, however long that takes.
+            noisy = noise * max(1.0, stats.mean_batch) ** 2
             alone = self.prefills.slopes({method: 1.0})
-            self.prefills.observe(method, alone, math.log(ratio), noise + batch**2, time)
+            self.prefills.observe(method, alone, math.log(ratio), noisy, time)
 
     def live(self) -> dict[str, Floats]:
         """Return the arrays of `Live` that this estimates."""
@@ -165,14 +131,14 @@ class MachineSpeed:
             "prefill_error": prefill_error,
         }
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> list[Any]:
         """Return JSON values for `restore`."""
-        return {"steps": self.steps.state(), "prefills": self.prefills.state()}
+        return [[one.mean.tolist(), one.covariance.tolist()] for one in (self.steps, self.prefills)]
 
-    def restore(self, state: Mapping[str, Any], kept: Mapping[int, int]) -> None:
-        """Continue from a state. kept: maps a method's index here to its index in the state."""
-        self.steps.restore(state["steps"], kept)
-        self.prefills.restore(state["prefills"], kept)
+    def restore(self, state: list[Any]) -> None:
+        """Continue from a state of the same methods."""
+        for one, (mean, covariance) in zip((self.steps, self.prefills), state, strict=True):
+            one.mean, one.covariance = np.asarray(mean), np.asarray(covariance)
 
 
 def step_timing(
@@ -204,10 +170,11 @@ def step_timing(
 def prefill_ratio(table: RoutingTable, method: int, stats: DecodeStats) -> float | None:
     """Return a response's measured over profiled prefill time, or None when it cannot be compared.
 
-    Where a prompt is partly cached, or the response was cut, its time says nothing.
+    The profile times whole prompts, and reading a few tokens takes longer than its fit says. So
+    where most of a prompt is cached, its time says nothing.
     """
     read = stats.prompt_tokens - stats.cached_prompt_tokens
-    if stats.cached_prompt_tokens and read < LEAST_READ:
+    if read < stats.cached_prompt_tokens:
         return None
     seconds = stats.first_token_seconds - stats.queue_seconds
     measured = predict.measured_prefill(table, method, read)

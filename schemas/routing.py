@@ -251,10 +251,6 @@ class DriftReport(Schema):
     )
     prompts: int = Field(default=0, ge=0, description="prompts in the window")
     window: int = Field(ge=1, description="prompts that are compared with the reference")
-    reference: Literal["fit", "live"] | None = Field(
-        default=None,
-        description="distances of the fit or of the first live prompts; None until complete",
-    )
 
 
 class Snapshot(Schema):

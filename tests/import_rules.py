@@ -48,7 +48,7 @@ BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 """These and what they rest on: none of it knows the loop."""
 ROUTER_SERVES = {
     *("acceptance", "candidates", "cluster", "constraints", "drift", "embed", "exploration"),
-    *("learner", "load", "objectives", "policy", "predict", "preferred", "prompt"),
+    *("learner", "load", "policy", "predict", "preferred", "prompt"),
     *("replica_loads", "scaling", "table", "times"),
 }
 """What serves of the router. It does not know `router/fit`, which works offline."""

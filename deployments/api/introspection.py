@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from deployments.request.prompt import Prompt
 from router import acceptance, predict, preferred
-from router.prompt import explained
+from router.prompt import deviations
 from schemas import TEMPERATURE_BANDS, Decision, RoutingTable
 
 # keys of every prompt the fit has seen, for `evaluate`, and the quantiles of their distances
@@ -55,7 +55,7 @@ def explanation(decision: Decision, prompt: Prompt, table: RoutingTable) -> dict
         "prompt_tokens": len(prompt.token_ids),
         "max_tokens": prompt.sampling.max_tokens,
         "temperature": prompt.sampling.temperature,
-        "deviation": explained(table, cluster, decision.predicted_acceptance),
+        "deviation": deviations(table, cluster, decision.predicted_acceptance),
         "evidence": _evidence(table, cluster, _speeds(table)) if cluster >= 0 else None,
     }
 

@@ -4,8 +4,11 @@ from typing import Any
 
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
-from router.scaling import LOOK_BACK_SECONDS, wanted_replicas
+from router.scaling import wanted_replicas
 from schemas import MethodDeployment
+
+LOOK_BACK_SECONDS = 15.0
+"""Age of the reports that are averaged; Ray's replicas send theirs every ten seconds."""
 
 WORK, REQUESTS = "work_seconds", "requests"
 """What each replica reports by `record_autoscaling_stats`."""

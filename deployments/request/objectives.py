@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from deployments.errors import invalid
-from router.objectives import Slo
+from router.constraints import Slo
 
 DEADLINE = "x-specadapt-deadline-ms"
 FIRST, TOKEN = "x-slo-ttft-ms", "x-slo-tpot-ms"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from router.objectives import Slo
+from router.constraints import Slo
 from schemas import SamplingParams
 from schemas.decode import derived_seed
 from workers.reasoning import Reasoning

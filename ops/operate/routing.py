@@ -43,14 +43,14 @@ def explain(
     from ops.common.prompts import parse
     from ops.common.settings import load_config
     from ops.routing_tables.local_router import Router, nearest
-    from router.prompt import Features, explained
+    from router.prompt import Features, deviations
 
     asked = parse({"prompt": prompt})
     router = Router.load(load_config(config), bundle, routing)
     features = Features(router.prompt_tokens(asked), max_tokens, temperature)
     decision = router.decide(asked.text, features)
     examples = nearest(router, asked.text, NEAREST)
-    deviation = explained(router.table, decision.cluster, decision.predicted_acceptance)
+    deviation = deviations(router.table, decision.cluster, decision.predicted_acceptance)
     figures = {
         "cluster": decision.cluster,
         "method": decision.method,

@@ -58,6 +58,7 @@ def evaluate(
     low, high = figures["routed_over_best_single_ci95"]
     rows = [[m, value, figures["shares"][m]] for m, value in figures["harmonic_mean"].items()]
     rows += [["routed", figures["routed"], 1.0]]
+    rows += [["copy or not (one bit)", figures["copy_or_not"], None]]
     rows += [["acceptance known", figures["known_acceptance"], None]]
     rows += [["per-prompt oracle", figures["per_prompt_oracle"], None]]
     title = (

@@ -7,7 +7,6 @@ from ops.common import flags
 from ops.common.output import emit, table
 
 if TYPE_CHECKING:
-    from router.cluster import Quality
     from schemas import RoutingTable
 
 
@@ -52,6 +51,8 @@ def fit(
 
     Example: `specadapt fit --profile runs/profile --clusters 10 --out bundles/demo/routing`
     """
+    import numpy as np
+
     from ops.common.prompts import select
     from ops.common.settings import load_config, names
     from ops.routing_tables.local_router import sample_of
@@ -94,14 +95,14 @@ def fit(
     made = made.model_copy(update={"provenance": {**made.provenance, **added}})
     save_table(made, out)
     quality = cluster.quality(clustered, labels, centroids)
-    figures = _figures(made, quality)
+    figures = _figures(made, np.bincount(labels, minlength=clusters).tolist()) | quality
     rows = [
         [index, size, *by_band.values()]
         for index, (size, by_band) in enumerate(
             zip(figures["sizes"], figures["assignment"], strict=True)
         )
     ]
-    title = f"{out}: silhouette {quality.silhouette:.3f}, fit {made.fit_id}"
+    title = f"{out}: silhouette {quality['silhouette']:.3f}, fit {made.fit_id}"
     emit(figures, lambda: [table(title, ["cluster", "prompts", *TEMPERATURE_BANDS], rows)], json)
 
 
@@ -111,15 +112,11 @@ def _by_band(made: "RoutingTable") -> list[dict[str, str]]:
     return [dict(zip(TEMPERATURE_BANDS, row, strict=True)) for row in made.assignment]
 
 
-def _figures(made: "RoutingTable", quality: "Quality") -> dict[str, Any]:
+def _figures(made: "RoutingTable", sizes: list[int]) -> dict[str, Any]:
     return {
         "clusters": len(made.centroids),
         "predictor": "regression" if made.features else "clusters",
-        "sizes": list(quality.sizes),
-        "silhouette": quality.silhouette,
-        "davies_bouldin": quality.davies_bouldin,
-        "calinski_harabasz": quality.calinski_harabasz,
-        "inertia": quality.inertia,
+        "sizes": sizes,
         "assignment": _by_band(made),
         "by_measured_speedup": made.provenance["by_measured_speedup"],
         "speedup": [dict(zip(made.methods, row, strict=True)) for row in made.speedup.tolist()],

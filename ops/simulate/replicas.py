@@ -69,7 +69,8 @@ class Sequence:
         """Return a chunk. All its tokens but the last one of each step were drafted."""
         drafted = (True,) * (tokens - 1) + (False,) * min(1, tokens)
         about: dict[str, Any] = {"request_id": self.request.request_id, "text": "", **ending}
-        return DecodeChunk(token_ids=(0,) * tokens, drafted=drafted, **about)
+        # Neither chunks nor reports are validated: a run makes hundreds of thousands.
+        return DecodeChunk.model_construct(token_ids=(0,) * tokens, drafted=drafted, **about)
 
     def stats(self, now: float) -> DecodeStats:
         """Return the statistics of a response that ends now."""
@@ -167,7 +168,7 @@ class Replica:
         """Return its load now."""
         everyone = [*self._running, *self._waiting]
         left = {one.request.request_id: one.request.outstanding(one.emitted) for one in everyone}
-        return LoadReport(
+        return LoadReport.model_construct(
             replica=self.name,
             methods=self.methods,
             running=len(self._running),

@@ -150,8 +150,9 @@ class Run:
     ) -> None:
         self.world, self.asked, self._ended = world, asked, ended
         numbers = (-1, *(event.at for event in world.events))
-        self._speeds = {number: true_speeds(world, base, number) for number in numbers}
-        self._machine = Machine(self._speeds[-1])
+        speeds = {number: true_speeds(world, base, number) for number in numbers}
+        self._speeds = {number: (one, one.best()) for number, one in speeds.items()}
+        self._machine, self._best = Machine(speeds[-1]), self._speeds[-1][1]
         hosted = [base.methods] if world.layout == "shared" else [(name,) for name in base.methods]
         self._replicas = [
             Replica(f"{methods[0]}-{i}", methods, self._machine)
@@ -192,8 +193,8 @@ class Run:
     async def _ask(self, number: int, due: float = 0.0) -> None:
         await asyncio.sleep(due)
         asked, clients, machine = self.asked[number], self.world.clients, self._machine
-        machine.speeds = self._speeds.get(number, machine.speeds)
-        asked.best = machine.speeds.best()
+        machine.speeds, self._best = self._speeds.get(number, (machine.speeds, self._best))
+        asked.best = self._best
         prompt = Prompt(
             token_ids=(number, *[0] * (clients.prompt_tokens - 1)),
             text=str(asked.cluster),

@@ -9,13 +9,17 @@ from numpy.typing import NDArray
 
 from router import cluster, predict
 from router.constraints import Constraints
-from router.fit.profile import Profile, prompt_key
-from router.fit.regression import predictions_of_profile
+from router.fit.profile import Paired, Profile, prompt_key
+from router.fit.regression import lengths_of
 from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
 from router.policy import choose
-from router.prompt import Features
+from router.prompt import Features, features_of, predictions
 from router.table import check_table, restrict
 from schemas import MeasuredUnder, Objective, RouterConfig, RoutingTable
+
+Floats = NDArray[np.float64]
+
+FOLDS = 5
 
 
 class EvaluationRefusedError(ValueError):
@@ -28,11 +32,11 @@ class Evaluation:
 
     When the table's `objective` is seconds, prompts are weighted by the baseline's seconds.
     best_single: the method that is best on these very prompts, which makes it the hardest baseline.
-    per_prompt_oracle: each prompt's fastest measurement. It includes measurement noise, so no
-    router reaches it. known_acceptance: the table's choice given each prompt's own acceptance; at
-    temperature 0, where acceptance has no noise, the most that a router can reach. The interval is
-    a paired bootstrap over prompts. by_temperature: the same figures per temperature, against the
-    best single method there.
+    copy_or_not: routing on one bit (see `copy_or_not`). per_prompt_oracle: each prompt's fastest
+    measurement. It includes measurement noise, so no router reaches it. known_acceptance: the
+    table's choice given each prompt's own acceptance; at temperature 0, where acceptance has no
+    noise, the most that a router can reach. The interval is a paired bootstrap over prompts.
+    by_temperature: the same figures per temperature, against the best single method there.
     """
 
     prompts: int
@@ -41,6 +45,7 @@ class Evaluation:
     routed: float
     best_single: str
     best_single_speedup: float
+    copy_or_not: float
     per_prompt_oracle: float
     known_acceptance: float
     routed_over_best_single: float
@@ -80,14 +85,15 @@ def evaluate(
     row_of = {p.id: i for i, p in enumerate(profile.prompts)}
     constraints = Constraints(healthy=frozenset(served.methods), explore=False)
     config = RouterConfig(lossy=True)
-    predicted = predictions_of_profile(served, profile, vectors)
+    texts, lengths = [p.text for p in profile.prompts], lengths_of(profile)
+    predicted = predictions(served, vectors, texts, lengths)
     chosen, known = [], []
     for prompt_id, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
         row = row_of[prompt_id]
         tokens = profile.cells[prompt_id, temperature, served.methods[0]].prompt_tokens
         cell = temperature, predicted[row], int(labels[row])
-        features = Features(tokens, profile.meta.max_tokens, *cell)
-        decision = choose(served, features, (), constraints, config)
+        asked = Features(tokens, profile.meta.max_tokens, *cell)
+        decision = choose(served, asked, (), constraints, config)
         chosen.append(served.methods.index(decision.method))
         known.append(_by_known_acceptance(served, profile, prompt_id, temperature))
 
@@ -102,7 +108,9 @@ def evaluate(
     single = paired.speedups[:, served.methods.index(best)]
     oracle = harmonic_mean(paired.speedups.max(axis=1), weights)
     counted = Counter(served.methods[i] for i in chosen)
-    domains = np.asarray([profile.prompts[row_of[p]].domain for p in paired.prompt_ids])
+    rows = [row_of[prompt_id] for prompt_id in paired.prompt_ids]
+    features = np.asarray([features_of(texts[row], lengths[row]) for row in rows])
+    domains = np.asarray([profile.prompts[row].domain for row in rows])
     temperatures = np.asarray(paired.temperatures)
     return Evaluation(
         prompts=n,
@@ -111,6 +119,7 @@ def evaluate(
         routed=harmonic_mean(routed, weights),
         best_single=best,
         best_single_speedup=means[best],
+        copy_or_not=harmonic_mean(copy_or_not(profile, paired, features, weights), weights),
         per_prompt_oracle=oracle,
         known_acceptance=harmonic_mean(perfect, weights),
         routed_over_best_single=harmonic_mean(routed, weights) / means[best],
@@ -137,10 +146,41 @@ def evaluate(
     )
 
 
+def copy_or_not(profile: Profile, paired: Paired, features: Floats, weights: Floats) -> Floats:
+    """Return the speedups [n] of routing on one bit: does the response copy its prompt?
+
+    features [n, f]: of the prompts' texts.
+
+    A response copies if the method whose acceptance varies most between prompts, a look-up, accepts
+    more than on average. A logistic regression on the features predicts the bit, and each half gets
+    its best method. Both are fitted on four fifths of the prompts and score the others.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    rows = [
+        [profile.cells[prompt, temperature, name].log_acceptance for name in paired.methods]
+        for prompt, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True)
+    ]
+    accepted = np.asarray(rows)
+    features = (features - features.mean(axis=0)) / np.maximum(features.std(axis=0), 1e-9)
+    fold = np.unique(paired.prompt_ids, return_inverse=True)[1] % FOLDS
+    seconds = weights[:, None] / paired.speedups
+    chosen = np.zeros(len(fold), dtype=np.intp)
+    for held in (fold == i for i in range(FOLDS)):
+        fitting = held if held.all() else ~held  # a single prompt
+        varied = accepted[fitting, int(accepted[fitting].std(axis=0).argmax())]
+        copied, bit = varied > varied.mean(), np.zeros(len(fold), dtype=bool)
+        if copied.any():  # else all prompts are alike
+            bit = LogisticRegression().fit(features[fitting], copied).predict(features)
+        for half in (bit, ~bit):
+            chosen[held & half] = seconds[half & fitting].sum(axis=0).argmin()
+    return np.asarray(paired.speedups[np.arange(len(chosen)), chosen])
+
+
 def over_best_single(
-    speedups: NDArray[np.float64],
-    routed: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    speedups: Floats,
+    routed: Floats,
+    weights: Floats,
     seed: int,
 ) -> dict[str, float]:
     """Compare the speedups [n] of the chosen methods with the best column of `speedups` [n, m].
@@ -170,7 +210,9 @@ def _by_known_acceptance(
     for m, name in enumerate(table.methods):
         cell = profile.cells[prompt_id, temperature, name]
         accepted = max(1.0, (cell.output_tokens - 1.0) / max(1.0, cell.target_steps - 1.0))
-        seconds.append(predict.predicted_seconds(table, accepted, m, cell.prompt_tokens, length))
+        step = predict.step_seconds(table, m, 1.0, cell.prompt_tokens + length / 2.0)
+        prefill = predict.prefill_seconds(table, m, cell.prompt_tokens)
+        seconds.append(prefill + max(0.0, length - 1.0) / accepted * step)
     return int(np.argmin(seconds))
 
 

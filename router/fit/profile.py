@@ -9,7 +9,7 @@ steps.jsonl     one StepRow a line: the step-time grid
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -197,32 +197,13 @@ def _median(rows: Sequence[ProfileRow]) -> Measured:
     by_speed = sorted(rows, key=lambda r: tokens_per_second(r.output_tokens, r.seconds))
     middle = by_speed[(len(rows) - 1) // 2]
 
-    def median(name: str) -> float:
-        return float(np.median([getattr(r, name) for r in rows]))
-
+    values = {field.name: getattr(middle, field.name) for field in fields(Measured)}
     # At temperature 0 repeats have equal tokens, so medians belong together. Above it they do not,
     # and one whole response is taken.
-    if len(rows) == 1 or len({(r.output_tokens, r.target_steps) for r in rows}) > 1:
-        return Measured(
-            middle.prompt_tokens,
-            middle.output_tokens,
-            middle.target_steps,
-            middle.seconds,
-            middle.prefill_seconds,
-            middle.decode_seconds,
-            middle.looping,
-            middle.mean_batch,
-        )
-    return Measured(
-        middle.prompt_tokens,
-        middle.output_tokens,
-        middle.target_steps,
-        median("seconds"),
-        median("prefill_seconds"),
-        median("decode_seconds"),
-        middle.looping,
-        median("mean_batch"),
-    )
+    if len({(r.output_tokens, r.target_steps) for r in rows}) == 1:
+        for name in ("seconds", "prefill_seconds", "decode_seconds", "mean_batch"):
+            values[name] = float(np.median([getattr(row, name) for row in rows]))
+    return Measured(**values)
 
 
 def _write(path: Path, items: Iterable[Schema]) -> None:

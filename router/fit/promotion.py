@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from router import predict
-from router.acceptance import PRIOR_STEPS, Floats, acceptance
+from router.acceptance import ANSWER_TOKENS, PRIOR_ANSWERS, Floats, acceptance
 from schemas import TEMPERATURE_BANDS, Live, RoutingTable
 
 ROUNDS = 20
@@ -51,8 +51,8 @@ def _steps(tokens: Floats, accepted: Floats) -> Floats:
 
     It shrinks its cells toward the method's mean over clusters (`router.acceptance.profiled`).
     """
-    steps = tokens / accepted
+    steps, prior = tokens / accepted, PRIOR_ANSWERS * ANSWER_TOKENS
     for _ in range(ROUNDS):
-        mean = tokens.sum(axis=0) / np.maximum(steps.sum(axis=0), 1e-9)
-        steps = np.maximum(0.0, (tokens + PRIOR_STEPS * mean) / accepted - PRIOR_STEPS)
+        mean = np.maximum(tokens.sum(axis=0), 1e-9) / np.maximum(steps.sum(axis=0), 1e-9)
+        steps = np.maximum(0.0, (tokens + prior) / accepted - prior / mean)
     return steps

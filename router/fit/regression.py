@@ -7,12 +7,13 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
-from router.acceptance import learns_acceptance
+from router.acceptance import PRIOR_ANSWERS, learns_acceptance
 from router.fit.acceptance import labels_of, profiled_acceptance
 from router.fit.profile import Profile, ProfileError
 from router.preferred import with_preferred
-from router.prompt import NAMES, by_method, inputs_of
+from router.prompt import NAMES, inputs_of
 from schemas import TEMPERATURE_BANDS, RoutingTable, temperature_band
 
 Floats = NDArray[np.float64]
@@ -20,38 +21,8 @@ Floats = NDArray[np.float64]
 COMPONENTS = 32
 """Principal components of the prompts' vectors that the regression uses."""
 
-CLUSTER_ANSWERS = 4.0
-"""Responses by which a cluster's intercept is shrunk toward that of all clusters."""
-
 ROUNDS = 3
 """Rounds of fitting the regression and the clusters' intercepts to each other's residuals."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The regression's columns: components of the prompts' vectors, and features, standardised.
-
-    They are (inputs - mean [d + f]) @ weights [d + f, c + f].
-    """
-
-    mean: Floats
-    weights: Floats
-
-    @classmethod
-    def of(cls, inputs: Floats) -> Self:
-        """Fit the columns to inputs [n, d + f]. The last f inputs are features."""
-        mean, features = inputs.mean(axis=0), len(NAMES)
-        centred, d = inputs - mean, inputs.shape[1] - features
-        components = np.linalg.svd(centred[:, :d], full_matrices=False)[2][:COMPONENTS]
-        weights = np.zeros((d + features, len(components) + features))
-        weights[:d, : len(components)] = components.T
-        weights[d:, len(components) :] = np.eye(features)
-        deviation = (centred @ weights).std(axis=0)
-        return cls(mean, weights / np.where(deviation > 1e-9, deviation, np.inf))
-
-    def __call__(self, inputs: Floats) -> Floats:
-        """Return the columns [n, c + f] of inputs [n, d + f]."""
-        return np.asarray((inputs - self.mean) @ self.weights)
 
 
 @dataclass(frozen=True)
@@ -118,16 +89,16 @@ class Correction:
 
         vectors: the prompts' [n, d]. label_of: their clusters by id. For each method it is a
         Bayesian linear model (MacKay, Bayesian interpolation, 1992) with an intercept per cluster,
-        shrunk by CLUSTER_ANSWERS, and one per temperature band, so it explains only what these
+        shrunk by PRIOR_ANSWERS, and one per temperature band, so it explains only what these
         leave. A cluster's mean is shrunk toward the mean of all by as much as its cell. Raises
         ProfileError if no prompt was answered by all methods.
         """
-        inputs = inputs_of_profile(profile, vectors)
+        inputs = inputs_of(vectors, [p.text for p in profile.prompts], lengths_of(profile))
         learned = Learned.of(profile, methods, inputs, label_of)
         weights = _weights(learned, clusters)
         predicted = learned.inputs @ weights.T
-        whole = CLUSTER_ANSWERS * predicted.mean(axis=0)
-        count = np.bincount(learned.labels, minlength=clusters)[:, None] + CLUSTER_ANSWERS
+        whole = PRIOR_ANSWERS * predicted.mean(axis=0)
+        count = np.bincount(learned.labels, minlength=clusters)[:, None] + PRIOR_ANSWERS
         mean = (_by_cluster(predicted, learned.labels, clusters) + whole) / count
         low, high = predicted.min(axis=0), predicted.max(axis=0)
         clipped = np.clip(inputs @ weights.T, low, high)
@@ -172,41 +143,37 @@ def corrected(
     return with_preferred(changed, default_method)
 
 
-def inputs_of_profile(profile: Profile, vectors: NDArray[np.float32]) -> Floats:
-    """Return inputs [n, d + f] of a profile's prompts with the vectors [n, d], in their order."""
+def lengths_of(profile: Profile) -> list[float]:
+    """Return the tokens of a profile's prompts, in their order; 1 without a response."""
     tokens = {prompt: cell.prompt_tokens for (prompt, _, _), cell in profile.cells.items()}
-    lengths = [float(tokens.get(prompt.id, 1)) for prompt in profile.prompts]
-    return inputs_of(vectors, [prompt.text for prompt in profile.prompts], lengths)
+    return [float(tokens.get(prompt.id, 1)) for prompt in profile.prompts]
 
 
-def predictions_of_profile(
-    table: RoutingTable, profile: Profile, vectors: NDArray[np.float32]
-) -> list[dict[str, float]]:
-    """Predict log acceptance by method for a profile's prompts with the vectors [n, d].
-
-    Predictions are empty when the table has no regression.
-    """
-    if not table.features:
-        return [{} for _ in profile.prompts]
-    return by_method(table, inputs_of_profile(profile, vectors))
+def _columns(inputs: Floats) -> Floats:
+    """Return weights [d + f, c + f] that make columns of inputs [n, d + f]: components of their
+    vectors, and features, standardised. The last f inputs are features."""
+    centred, d = inputs - inputs.mean(axis=0), inputs.shape[1] - len(NAMES)
+    components = np.linalg.svd(centred[:, :d], full_matrices=False)[2][:COMPONENTS]
+    weights = block_diag(components.T, np.eye(len(NAMES)))
+    deviation = (centred @ weights).std(axis=0)
+    return np.asarray(weights / np.where(deviation > 1e-9, deviation, np.inf))
 
 
 def _weights(learned: Learned, clusters: int) -> Floats:
     from sklearn.linear_model import BayesianRidge
 
-    columns = Columns.of(learned.inputs)
-    y, labels = learned.log_acceptance, learned.labels
+    columns, y, labels = _columns(learned.inputs), learned.log_acceptance, learned.labels
     in_band = np.eye(len(TEMPERATURE_BANDS))[learned.bands]
-    x = np.column_stack([columns(learned.inputs), in_band])
-    count = np.bincount(labels, minlength=clusters)[:, None] + CLUSTER_ANSWERS
+    centred = learned.inputs - learned.inputs.mean(axis=0)
+    x = np.column_stack([centred @ columns, in_band])
+    count = np.bincount(labels, minlength=clusters)[:, None] + PRIOR_ANSWERS
     intercepts = np.zeros((clusters, y.shape[1]))
     models: list[BayesianRidge] = []
     for _ in range(ROUNDS):
         models = [BayesianRidge().fit(x, one) for one in (y - intercepts[labels]).T]
         explained = np.column_stack([model.predict(x) for model in models])
         intercepts = _by_cluster(y - explained, labels, clusters) / count
-    width = columns.weights.shape[1]
-    return np.stack([model.coef_[:width] for model in models]) @ columns.weights.T
+    return np.stack([model.coef_[: columns.shape[1]] for model in models]) @ columns.T
 
 
 def _by_cluster(values: Floats, labels: NDArray[np.intp], clusters: int) -> Floats:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe
 
-from router.acceptance import NOISE, acceptance, plain_methods, posterior, profiled
+from router.acceptance import NOISE, Posterior, acceptance, plain_methods, posterior, profiled
 from router.fit.assign import build_table
 from router.learner import Learner
 from schemas import RoutingTable
@@ -21,7 +21,9 @@ def found(table: RoutingTable, cells: dict[tuple[int, int, int], tuple[float, fl
     weight, total = np.zeros((2, *SHAPE))
     for cell, (count, mean) in cells.items():
         weight[cell], total[cell] = count, count * mean
-    return posterior(table, weight, total, np.zeros(len(METHODS)))
+    each = [posterior(table, m, weight[:, m], total[:, m], 0.0) for m in range(len(METHODS))]
+    gains, errors = (np.stack([one[i] for one in each], axis=1) for i in (0, 1))
+    return Posterior(gains, errors, each[DRAFT].shared)
 
 
 def test_without_responses_the_profile_stands() -> None:

@@ -5,8 +5,8 @@ from routing_world import report
 from test_policy import route
 
 from router import policy
+from router.constraints import Slo
 from router.load import Prospect
-from router.objectives import Slo
 from router.policy import NoMethodAvailableError
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads

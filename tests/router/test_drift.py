@@ -9,17 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_kinds import Kinds
+from test_policy import MADE
 
 from router import cluster, drift
-from router.drift import (
-    LEAST_SHARE,
-    REFERENCE_WINDOWS,
-    SIGNIFICANCE,
-    DriftWatch,
-    Reference,
-    alarm_above,
-    share_farther,
-)
+from router.drift import SIGNIFICANCE, DriftWatch, Reference, alarm_above, share_farther
+from schemas import RoutingTable
 
 WINDOW = 200
 OLD = [0, 1, 2, 3, 4]
@@ -33,19 +27,21 @@ def shorter_window() -> Iterator[None]:
 
 
 @cache
-def fitted(seed: int) -> tuple[np.ndarray, Reference]:
-    """A fit of the old ones of `Kinds(6, seed)`."""
+def fitted(seed: int) -> RoutingTable:
+    """A table of a fit of the old ones of `Kinds(6, seed)`."""
     kinds = Kinds(6, seed)
     kinds.rng = np.random.default_rng([seed, 1])
     vectors = kinds.mixed(2000, OLD)
     centroids = cluster.fit(vectors, len(OLD), seed=0)
-    labels = cluster.assign(centroids, vectors)
-    return centroids, Reference.of_fit(centroids, vectors, labels)
+    reference = Reference.of_fit(centroids, vectors, cluster.assign(centroids, vectors))
+    provenance = {"distances": json.loads(json.dumps(reference.state()))}
+    return MADE.model_copy(update={"centroids": centroids, "provenance": provenance})
 
 
 def drifted(watch: DriftWatch) -> bool:
-    share, alarm = watch.share_farther, watch.alarm_above
-    return share is not None and alarm is not None and share > alarm
+    report = watch.report()
+    assert report.alarm_above is not None
+    return report.share_farther is not None and report.share_farther > report.alarm_above
 
 
 def watched(watch: DriftWatch, vectors: np.ndarray) -> int | None:
@@ -57,55 +53,41 @@ def watched(watch: DriftWatch, vectors: np.ndarray) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("live", [False, True])
-def test_prompts_as_before_raise_hardly_any_alarm(live: bool) -> None:
-    """At most SIGNIFICANCE of the tests: with a reference of the fit and with one of the first
-    prompts, whose own error must not count as drift."""
+def test_prompts_as_before_raise_hardly_any_alarm() -> None:
+    """At most SIGNIFICANCE of the tests."""
     alarms = tests = 0
     for seed in range(4):
-        kinds = Kinds(6, seed)
-        centroids, reference = fitted(kinds.seed)
-        watch = DriftWatch(centroids, None if live else reference)
+        kinds, watch = Kinds(6, seed), DriftWatch(fitted(seed))
         for _ in range(80):
             for vector in kinds.mixed(WINDOW // 4, OLD):
                 watch.see(cluster.packed(vector))
             alarms += drifted(watch)
-            tests += watch.share_farther is not None
+            tests += watch.report().share_farther is not None
     assert tests > 250
     assert alarms <= SIGNIFICANCE * tests + 1
 
 
 def test_another_mix_of_the_same_kinds_is_no_drift() -> None:
-    kinds = Kinds(6, seed=3)
-    centroids, reference = fitted(kinds.seed)
-    watch = DriftWatch(centroids, reference)
+    kinds, watch = Kinds(6, seed=3), DriftWatch(fitted(3))
     for only in ([0], [4], [1, 2], [3]):
         assert watched(watch, kinds.mixed(2 * WINDOW, only)) is None
 
 
 @pytest.mark.parametrize(("share", "within"), [(1.0, 75), (0.5, 150), (0.25, 300)])
-@pytest.mark.parametrize("live", [False, True])
-def test_a_new_kind_of_prompt_is_noticed(share: float, within: int, live: bool) -> None:
+def test_a_new_kind_of_prompt_is_noticed(share: float, within: int) -> None:
     """In a stream of which it becomes `share`, after at most `within` prompts."""
     for seed in range(3):
-        kinds = Kinds(6, seed)
-        centroids, reference = fitted(kinds.seed)
-        watch = DriftWatch(centroids, None if live else reference)
-        start = (REFERENCE_WINDOWS + 1) * WINDOW
-        assert watched(watch, kinds.mixed(start, OLD)) is None
+        kinds, watch = Kinds(6, seed), DriftWatch(fitted(seed))
+        assert watched(watch, kinds.mixed(2 * WINDOW, OLD)) is None
         new = kinds.rng.random(within) < share
         stream = kinds.prompts(np.where(new, 5, kinds.rng.choice(OLD, within)))
-        noticed = watched(watch, stream)
-        assert noticed is not None, (seed, watch.share_farther, watch.alarm_above)
+        assert watched(watch, stream) is not None, (seed, watch.report())
 
 
-def test_prompts_that_repeat_are_no_drift() -> None:
-    kinds = Kinds(6, seed=2)
-    few = kinds.mixed(3, OLD)
-    centroids = cluster.fit(kinds.mixed(500, OLD), 5, seed=0)
-    watch = DriftWatch(centroids, None)
-    rng = np.random.default_rng(0)
-    assert watched(watch, few[rng.integers(3, size=2000)]) is None
+def test_without_a_reference_there_is_no_test() -> None:
+    watch = DriftWatch(MADE.model_copy(update={"provenance": {}}))
+    watch.see(cluster.packed(MADE.centroids[0]))
+    assert (watch.report().prompts, watch.report().alarm_above) == (0, None)
 
 
 @settings(deadline=None, max_examples=50)
@@ -118,8 +100,7 @@ def test_the_statistic_by_its_definition(values: list[float], farther: float) ->
     assert share_farther(np.minimum(1.0, ranks + farther)) >= share_farther(ranks) - 1e-12
 
 
-def test_the_limit_is_what_chance_gives_or_what_is_worth_it() -> None:
-    assert alarm_above(10**6, 10**6) == LEAST_SHARE
+def test_the_limit_is_what_chance_gives() -> None:
     rng = np.random.default_rng(0)
     n, m, runs = 60, 120, 4000
     over = 0
@@ -130,26 +111,28 @@ def test_the_limit_is_what_chance_gives_or_what_is_worth_it() -> None:
     assert over / runs <= 2 * SIGNIFICANCE
 
 
-def test_a_cluster_with_few_prompts_is_judged_with_others_like_it() -> None:
-    labels = np.repeat([0, 1, 2, 3], [100, 12, 12, 4])
-    distances = np.concatenate([np.full(100, 0.5), np.full(28, 0.9)])
-    reference = Reference.of(labels, distances, 5)
-    ranks = reference.ranks(np.array([0, 1, 3, 4]), np.full(4, 0.9))
-    np.testing.assert_allclose(ranks, [1, 0, 0, 0], atol=0.05)
+def test_a_cluster_with_few_prompts_is_judged_with_all() -> None:
+    labels = np.repeat([0, 1], [100, 4])
+    vectors = np.full((104, 4), 0.0, dtype=np.float32)
+    vectors[:, 0] = np.r_[np.linspace(0.4, 0.6, 100), np.full(4, 0.9)]
+    reference = Reference.of_fit(np.zeros((2, 4)), vectors, labels)
+    assert reference.rank(0, 0.5) == pytest.approx(0.5, abs=0.05)
+    assert reference.rank(1, 0.5) == pytest.approx(0.5, abs=0.05)
+    assert reference.rank(1, 1.3) == 1.0
 
 
-def test_a_reference_survives_json() -> None:
-    reference = fitted(0)[1]
-    again = Reference.read(json.loads(json.dumps(reference.state())))
-    np.testing.assert_allclose(again.quantiles, reference.quantiles, atol=1e-5)
-    assert again.prompts == reference.prompts
-    for broken in (
+@pytest.mark.parametrize(
+    "broken",
+    [
         {},
         {"quantiles": [[1.0] * 21] * 2, "prompts": 0},
         {"quantiles": 3, "prompts": 3},
-    ):
-        with pytest.raises(ValueError, match="distances of the fit"):
-            Reference.read(broken)
+        {"quantiles": [[1.0] * 21], "prompts": 3},
+    ],
+)
+def test_what_is_no_reference_is_refused(broken: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"distances of the fit|1 rows"):
+        Reference.read(broken, 2)
 
 
 def test_vectors_travel_in_half_precision() -> None:

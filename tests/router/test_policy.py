@@ -245,18 +245,18 @@ def test_like_goes_to_like_on_shared_replicas() -> None:
     drafting = report("all", **shared, running_by_method={"draft": 4})
     mixed = report("all", **shared, running_by_method={"draft": 2, "ngram": 2})
     copying = report("all", **shared, running_by_method={"ngram": 4})
-    assert ReplicaLoads([drafting, mixed, copying]).order("ngram") == [2, 1, 0]
     loads = ReplicaLoads((copying, mixed, drafting, report("all", methods=MADE.methods)))
     work = loads.work(0.0, loads.number("ngram")).tolist()
     assert (work[0], work[3]) == (240, 0)
     assert len(set(work)) == 4
 
 
-def test_replicas_that_are_not_healthy_come_last_and_equals_stay_as_they_were() -> None:
+def test_the_healthy_replica_with_the_least_work_takes_a_request() -> None:
     sick = report("naive", replica="sick", healthy=False)
     busy = report("naive", running=3, replica="busy")
     idle = [report("naive", replica=name) for name in "ba"]
-    assert ReplicaLoads([sick, busy, *idle]).order("naive") == [2, 3, 1, 0]
+    assert ReplicaLoads([sick, busy, *idle]).least("naive", 10.0) == 2
+    assert ReplicaLoads([sick]).least("naive", 10.0) is None
 
 
 def test_a_predicted_answer_goes_to_a_method_that_copies(table: RoutingTable) -> None:

@@ -103,7 +103,7 @@ def test_distances_of_other_clusters_are_refused(table: RoutingTable, tmp_path: 
     for distances, message in (
         (
             {"quantiles": [[0.5] * 21] * 4, "prompts": 9},
-            "has 3 clusters, the table has 2; fit again",
+            "4 rows, the table has 2 clusters; fit again",
         ),
         ({"prompts": 9}, "distances of the fit are not readable.*fit again"),
     ):

@@ -8,6 +8,7 @@ from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe
 
 from router.fit.assign import build_table
 from router.learner import Learner
+from router.table import restrict
 from router.times import MachineSpeed, Ratios, step_timing
 from schemas import Observation
 from schemas.observation import WARM_UP
@@ -123,10 +124,11 @@ def test_in_a_mixed_batch_each_method_answers_for_its_share() -> None:
     assert timing[1][METHODS.index("ngram")] > timing[1][METHODS.index("draft")]
 
 
-def test_a_state_goes_on_without_a_method_that_is_gone() -> None:
-    ratios = Ratios(3)
-    for i in range(5):
-        ratios.observe(2, ratios.slopes({2: 1.0}), 0.5, 0.01, (i, i + 0.5))
-    smaller = Ratios(2)
-    smaller.restore(ratios.state(), {0: 0, 1: 2})
-    assert smaller.of()[0][1] == pytest.approx(ratios.of()[0][2])
+def test_a_state_goes_on_with_the_same_methods_alone() -> None:
+    learner = Learner(MADE)
+    learner.observe([answered(i, "draft", 3.0) for i in range(4)])
+    ratio = learner.table.live.step_ratio
+    again = Learner.restore(MADE, learner.state()).table.live.step_ratio
+    np.testing.assert_allclose(again, ratio)
+    fewer = Learner.restore(restrict(MADE, ["naive", "ngram"]), learner.state())
+    assert fewer.table.live.step_ratio == pytest.approx(1.0)

@@ -16,7 +16,7 @@ from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadsLine
 from deployments.metrics import Metrics
-from router.learner import HALF_LIFE, KEPT_OF_HEAD
+from router.learner import HALF_LIFE, KEPT
 from schemas import TableUpdate
 
 
@@ -130,7 +130,7 @@ class TestFeedback:
             # Another process goes on from the state.
             after = (await actor.exchange([], ("", -1))).table
             assert live_steps(after, "naive") == live_steps(before, "naive")
-            assert live_steps(after, "eagle3") == KEPT_OF_HEAD * live_steps(before, "eagle3")
+            assert live_steps(after, "eagle3") == KEPT * live_steps(before, "eagle3")
             actor = Feedback(config)
 
     async def test_an_older_actor_that_ray_starts_again_leaves_the_live_one_alone(self, config):

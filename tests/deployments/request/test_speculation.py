@@ -6,7 +6,7 @@ from asking import HELLO
 from deployments.errors import ApiError
 from deployments.request.objectives import FIRST, TOKEN, slo_of
 from deployments.request.refusals import Refusals
-from router.objectives import Slo
+from router.constraints import Slo
 from workers.methods import get_method
 
 GREEDY = HELLO | {"temperature": 0, "max_tokens": 24, "ignore_eos": True}

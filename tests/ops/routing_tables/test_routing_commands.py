@@ -75,8 +75,8 @@ def test_fit_reports_clusters_and_assignment(world, fitted):
     assert len(figures["assignment"]) == 2
     assert {m for one in figures["assignment"] for m in one.values()} <= {"naive", "ngram"}
     assert figures.keys() >= {"silhouette", "davies_bouldin", "calinski_harabasz", "inertia"}
-    distances = Reference.read(load_table(folder / "routing").provenance["distances"])
-    assert (distances.prompts, len(distances.quantiles)) == (40, 3)
+    distances = Reference.read(load_table(folder / "routing").provenance["distances"], 2)
+    assert (distances.prompts, len(distances.quantiles)) == (40, 2)
 
 
 def test_evaluate_judges_on_other_prompts_only(world):
@@ -88,6 +88,7 @@ def test_evaluate_judges_on_other_prompts_only(world):
     low, high = figures["routed_over_best_single_ci95"]
     assert low <= figures["routed_over_best_single"] <= high
     assert figures["routed_over_oracle"] <= 1.0
+    assert 0.0 < figures["copy_or_not"] <= figures["per_prompt_oracle"]
     assert sum(figures["shares"].values()) == pytest.approx(1.0)
     assert "seen by the fit" in specadapt.refusal(*arguments, folder / "fit")
 

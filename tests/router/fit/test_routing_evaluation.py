@@ -25,6 +25,21 @@ def test_routing_beats_one_method_where_the_best_one_differs(table: RoutingTable
     assert evaluate(table, profile, vectors) == found
 
 
+def test_one_bit_is_worth_as_much_as_the_text_tells(table: RoutingTable) -> None:
+    """The world's edits copy. Their texts say so in the second profile alone."""
+    profile, vectors = make_profile("held", per_cluster=12, noise=0.02)
+    alike = evaluate(table, profile, vectors)
+    assert alike.copy_or_not == pytest.approx(alike.best_single_speedup, rel=0.1)
+    told = [
+        prompt.model_copy(update={"text": f"Fix this: {prompt.text}"})
+        if prompt.domain == "edit"
+        else prompt
+        for prompt in profile.prompts
+    ]
+    found = evaluate(table, replace(profile, prompts=tuple(told)), vectors)
+    assert found.copy_or_not == pytest.approx(found.per_prompt_oracle)
+
+
 def test_each_temperature_is_judged_by_itself(table: RoutingTable) -> None:
     """Above temperature 0 n-gram copies nothing, and the table does not know it."""
     profile, vectors = make_profile("held", per_cluster=12)

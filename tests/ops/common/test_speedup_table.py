@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from router.fit.speedup_table import SpeedupTableError, assign_speedups, read_speedups
+from ops.common.speedup_table import SpeedupTableError, assign_speedups, read_speedups
 from schemas.text_files import FileError
 
 PAPER = Path(__file__).parent / "data" / "specadapt_table3.csv"
