@@ -23,6 +23,8 @@ def test_headers_name_who_answers_and_the_request(service):
     assert response.headers["x-specadapt-reason"]
     echoed = HTTP.get(f"{service.url}/health", headers={"x-request-id": "mine-7"})
     assert echoed.headers.get_list("x-request-id") == ["mine-7"]
+    for load in service.routing()["loads"]:
+        assert "prefixes" not in load, "these are hashes of others' prompts"
 
 
 def test_fields_reach_the_replicas_and_their_figures_come_back(service):
