@@ -252,14 +252,10 @@ class MethodReplica:
                 return
         self._metrics.reported(load)
         try:
-            await board.ask(partial(_report, load), _TIMEOUT_SECONDS)
+            await board.ask(lambda actor: actor.report.remote(load), _TIMEOUT_SECONDS)
             self._reported = load, now
         except ActorAwayError as error:
             logger.warning("load report not delivered: %s", error)
-
-
-def _report(load: LoadReport, board: Any) -> Any:
-    return board.report.remote(load)
 
 
 async def merged(

@@ -28,10 +28,6 @@ class Engines:
         self._engine_of = {spec.name: engine for engine in engines for spec in engine.methods}
         self._polling = {id(engine): float("-inf") for engine in engines if _polls(engine)}
 
-    def of(self, method: str) -> Engine:
-        """The engine that was loaded for the method."""
-        return self._engine_of[method]
-
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
         """As Engine.generate."""
         engine = self._engine_of[request.method]
