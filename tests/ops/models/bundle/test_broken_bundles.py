@@ -10,19 +10,10 @@ NORM, BLOCK = "model.norm.weight", "blocks.0.layers.0.weight"
 EXTRA = "midlayer.self_attn.q_norm.weight"
 BROKEN = {
     "naive": {
-        "no manifest": (removed("bundle.json"), "no bundle.json"),
-        "manifest": (text("bundle.json", "[1]"), "must be a JSON object"),
-        "unknown field": (text("bundle.json", '{"nam": "x"}'), "unknown field 'nam'"),
-        "no part": (removed("target"), "part 'target' is missing"),
-        "no config": (removed("target/config.json"), "target/config.json"),
-        "config": (text("target/config.json", "{"), "config.json"),
-        "config values": (config("target", num_hidden_layers="many"), "config.json"),
         "end tokens": (text("target/generation_config.json", "[]"), "generation_config.json"),
         "cut off": (cut("target/model.safetensors", 5000), "cut off or damaged"),
         "tensor": (tensors(without(NORM), "target"), f"lack {NORM}"),
         "shape": (tensors(replaced(NORM, 32), "target"), f"{NORM} is [32]"),
-        "no tokenizer": (removed("tokenizer"), "part 'tokenizer' is missing"),
-        "tokenizer": (text("tokenizer/tokenizer.json", "{}"), "the tokenizer in"),
     },
     "draft_verify": {
         "cut off": (cut("draft/model.safetensors", 100), "draft/model.safetensors"),
