@@ -102,6 +102,14 @@ class Service:
         """The last report of the method's replica."""
         return next(load for load in self.routing()["loads"] if method in load["methods"])
 
+    def idle(self) -> bool:
+        """Whether every replica has reported, and has nothing to do."""
+        loads = self.routing()["loads"]
+        hosts = {method for load in loads for method in load["methods"]}
+        return hosts == {method.name for method in self.config.methods} and not any(
+            load["running"] or load["waiting"] or load["outstanding_tokens"] for load in loads
+        )
+
     def chat(self, text: str = "Write a Python function", **fields: Any) -> httpx.Response:
         body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 8}
         return HTTP.post(f"{self.url}/v1/chat/completions", json=body | fields)
