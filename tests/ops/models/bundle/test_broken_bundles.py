@@ -3,10 +3,9 @@
 import shutil
 
 import pytest
-import torch
-from spoiling import config, cut, removed, replaced, tensors, text, without
+from spoiling import config, cut, replaced, tensors, text, without
 
-NORM, BLOCK = "model.norm.weight", "blocks.0.layers.0.weight"
+NORM = "model.norm.weight"
 EXTRA = "midlayer.self_attn.q_norm.weight"
 BROKEN = {
     "naive": {
@@ -19,20 +18,8 @@ BROKEN = {
         "cut off": (cut("draft/model.safetensors", 100), "draft/model.safetensors"),
         "vocabulary": (config("draft", vocab_size=77), "model.embed_tokens.weight"),
     },
-    "medusa": {
-        "config": (text("medusa/config.json", "{"), "medusa/config.json"),
-        "width": (config("medusa", hidden_size=32), "hidden_size is 32"),
-        "tensor": (tensors(replaced(BLOCK, 64, 32), "medusa"), f"{BLOCK} is [64, 32]"),
-    },
-    "eagle": {
-        "config": (removed("eagle/config.json"), "no config.json"),
-        "tensor": (tensors(replaced("fc.weight", 64, 64), "eagle"), "fc.weight is"),
-        "list": (text("eagle/draft_vocabulary.json", "[]"), "draft_vocabulary.json"),
-    },
     "eagle3": {
         "target": (config("eagle3", vocab_size=5), "the target it was trained for"),
-        "ids": (tensors(replaced("d2t", 3, dtype=torch.int64), "eagle3"), "d2t"),
-        "id kind": (tensors(replaced("d2t", 3), "eagle3"), "d2t"),
         "extra": (tensors(replaced(EXTRA, 16), "eagle3"), EXTRA),
         "cut off": (cut("eagle3/model.safetensors", 999), "not a whole safetensors"),
     },
