@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from schemas import AppConfig
+from schemas.base import problems
 from workers.bundle import load_bundle
 from workers.portfolio import with_bundle, with_portfolio
 
@@ -33,8 +34,7 @@ def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
     try:
         return AppConfig.model_validate(args)
     except ValidationError as error:
-        lines = [_line(e["loc"], e["msg"]) for e in error.errors(include_url=False)]
-        raise ConfigError("; ".join(lines)) from error
+        raise ConfigError("; ".join(problems(error))) from error
 
 
 def resolved(config: AppConfig) -> AppConfig:
@@ -106,9 +106,3 @@ def check_clusters(config: AppConfig, clusters: int) -> None:
             raise ConfigError(
                 f"router.pinned_clusters: the table has clusters 0 to {clusters - 1}, not {cluster}"
             )
-
-
-def _line(place: tuple[str | int, ...], message: str) -> str:
-    """Return an error with its field; a message about several fields names them itself."""
-    said = message.removeprefix("Value error, ")
-    return f"{'.'.join(map(str, place))}: {said}" if place else said

@@ -150,8 +150,7 @@ class SampleLine:
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Send batches during the block, and one more at its end."""
-        sending = forever(self.send, lambda _: self._line.pause(SEND_SECONDS))
-        going_on = asyncio.create_task(sending)
+        going_on = asyncio.create_task(self._send_forever())
         try:
             yield
         finally:
@@ -174,3 +173,6 @@ class SampleLine:
         self._away = False
         del self._waiting[: len(batch)]
         self._tokens -= sum(sample.size for sample in batch)
+
+    async def _send_forever(self) -> None:
+        await forever(self.send, lambda _: self._line.pause(SEND_SECONDS))
