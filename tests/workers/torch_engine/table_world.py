@@ -237,10 +237,8 @@ DRAWING = [
     ("one_hot", top_two),
     ("multi_step", grown("static", widths=(2, 2, 1), sample=True)),
     ("traversal", sampled),
-    ("traversal", mixed),
-    ("traversal", grown("static", widths=(2, 2, 1), sample=True)),
 ]
-NAMES = [f"{verifier} {number}" for number, (verifier, _) in enumerate(DRAWING)]
+NAMES = [verifier for verifier, _ in DRAWING]
 
 
 class Even:

@@ -122,9 +122,25 @@ ENGINES = [
     (spec("draft_model", "rejection"), {"temperature": 0.8, "top_p": 0.9}),
     (get_method("specinfer"), {"temperature": 0.8, "top_p": 0.9}),
 ]
+MORE_ENGINES: list[tuple[MethodSpec, dict[str, Any]]] = [
+    (
+        spec("eagle3", "multi_step", "static", tree={"widths": (2, 2), "sample": True}),
+        {"temperature": 1.3},
+    ),
+    (spec("eagle3", "rejection"), {"frequency_penalty": 0.5}),
+    (
+        spec("draft_model", "traversal", "static", tree={"widths": (2, 2), "sample": True}),
+        {"temperature": 0.8, "top_p": 0.9},
+    ),
+    (get_method("medusa"), {"top_k": 4}),
+]
 
 
-@pytest.mark.parametrize(("method", "wishes"), ENGINES, ids=lambda v: getattr(v, "name", ""))
+@pytest.mark.parametrize(
+    ("method", "wishes"),
+    [*ENGINES, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_ENGINES)],
+    ids=lambda v: getattr(v, "name", ""),
+)
 async def test_whole_engines(load_engine, five, method, wishes):
     assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
 
