@@ -21,7 +21,7 @@ RULE_TESTS := tests/test_import_rules.py tests/test_house_rules.py
 # Without compiled files every process that a test or a service starts would compile our sources.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install install-vllm serve test test-slow test-browser test-agents test-vllm screenshots check audit clean
+.PHONY: install install-vllm serve test test-slow test-browser test-agents test-vllm check audit clean
 
 install: $(VENV)/.smollm2
 
@@ -45,10 +45,6 @@ test-agents: $(VENV)/.test install
 
 test-vllm: $(VENV)/.test install-vllm
 	$(BIN)/python -m pytest $(SHARED) -m "vllm and not slow" $(VLLM_TESTS) $(ARGS)
-
-screenshots: $(VENV)/.browser install
-	@tests/browser/install-chromium
-	$(BIN)/python tests/browser/take_screenshots.py docs/results/page $(ARGS)
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -135,6 +135,9 @@ def _method_deployment(
     resources = resources_of(specs[0].name, config)
     names = tuple(spec.name for spec in specs)
     read = read_by_method(config, names)
+    scale: dict[str, Any] = {"num_replicas": resources.max_replicas}
+    if resources.min_replicas != resources.max_replicas:
+        scale = {"autoscaling_config": autoscaling(resources)}
     deployment = cast(serve.Deployment, serve.deployment(MethodReplica)).options(
         name=name,
         **_lines(resources, config.engine),
@@ -148,7 +151,7 @@ def _method_deployment(
         health_check_timeout_s=HEALTH_TIMEOUT_SECONDS,
         graceful_shutdown_timeout_s=resources.drain_seconds,
         **replica_options(name, resources, specs, config),
-        **_scale(resources),
+        **scale,
     )
     return versioned(deployment, version_of(read)).bind(read, names)
 
@@ -200,9 +203,3 @@ def _ingress_deployment(config: AppConfig) -> serve.Deployment:
             },
         },
     )
-
-
-def _scale(resources: MethodDeployment) -> dict[str, Any]:
-    if resources.min_replicas == resources.max_replicas:
-        return {"num_replicas": resources.max_replicas}
-    return {"autoscaling_config": autoscaling(resources)}

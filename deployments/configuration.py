@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from schemas import AppConfig
+from schemas.base import problems
 from workers.bundle import load_bundle
 from workers.portfolio import with_bundle, with_portfolio
 
@@ -33,8 +34,7 @@ def validated(args: AppConfig | Mapping[str, Any]) -> AppConfig:
     try:
         return AppConfig.model_validate(args)
     except ValidationError as error:
-        lines = [_line(e["loc"], e["msg"]) for e in error.errors(include_url=False)]
-        raise ConfigError("; ".join(lines)) from error
+        raise ConfigError("; ".join(problems(error))) from error
 
 
 def resolved(config: AppConfig) -> AppConfig:
@@ -51,32 +51,21 @@ def resolved(config: AppConfig) -> AppConfig:
     state = config.feedback.state_uri
     if "://" not in state:
         state = str(Path(state).absolute())
-    router = config.router.model_copy(
-        update={
-            "routing": config.router.routing and config.router.routing.absolute(),
-            "encoder": config.router.encoder and config.router.encoder.absolute(),
-        }
-    )
-    store = config.engine.datastore
-    store = store and store.model_copy(update={"folder": store.folder.absolute()})
-    adapters = {n: path.absolute() for n, path in config.engine.lora_adapters.items()}
-    openai = config.engine.openai
-    if openai is not None and openai.api_key_file is not None:
-        openai = openai.model_copy(update={"api_key_file": openai.api_key_file.absolute()})
-    keys_file = config.http.guard.keys_file
-    guard = config.http.guard.model_copy(update={"keys_file": keys_file and keys_file.absolute()})
-    template = config.http.chat_template and config.http.chat_template.absolute()
-    return config.model_copy(
-        update={
-            "bundle": config.bundle.absolute(),
-            "engine": config.engine.model_copy(
-                update={"datastore": store, "lora_adapters": adapters, "openai": openai}
-            ),
-            "router": router,
-            "feedback": config.feedback.model_copy(update={"state_uri": state}),
-            "http": config.http.model_copy(update={"guard": guard, "chat_template": template}),
-        }
-    )
+    feedback = config.feedback.model_copy(update={"state_uri": state})
+    absolute: AppConfig = _absolute(config.model_copy(update={"feedback": feedback}))
+    return absolute
+
+
+def _absolute(value: Any) -> Any:
+    """Return a setting with the paths in it absolute; the same object if they are."""
+    if isinstance(value, Path):
+        return value.absolute()
+    if isinstance(value, dict):
+        return {key: _absolute(one) for key, one in value.items()}
+    if not isinstance(value, BaseModel):
+        return value
+    changes = {name: new for name, one in value if (new := _absolute(one)) != one}
+    return value.model_copy(update=changes) if changes else value
 
 
 def changed(config: AppConfig, changes: Mapping[str, Any] | None) -> AppConfig:
@@ -117,9 +106,3 @@ def check_clusters(config: AppConfig, clusters: int) -> None:
             raise ConfigError(
                 f"router.pinned_clusters: the table has clusters 0 to {clusters - 1}, not {cluster}"
             )
-
-
-def _line(place: tuple[str | int, ...], message: str) -> str:
-    """Return an error with its field; a message about several fields names them itself."""
-    said = message.removeprefix("Value error, ")
-    return f"{'.'.join(map(str, place))}: {said}" if place else said

@@ -3,7 +3,7 @@
 import types
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 
 class Schema(BaseModel):
@@ -63,3 +63,13 @@ def _types(annotation: Any) -> set[Any]:
     if origin in (Union, types.UnionType):
         return set().union(*map(_types, get_args(annotation)))
     return {annotation}
+
+
+def problems(error: ValidationError) -> list[str]:
+    """Return `field: problem` for each error; a message about several fields names them itself."""
+    found = []
+    for item in error.errors(include_url=False):
+        unknown = item["type"] == "extra_forbidden"
+        said = "unknown field" if unknown else item["msg"].removeprefix("Value error, ")
+        found.append(": ".join(filter(None, (".".join(map(str, item["loc"])), said))))
+    return found

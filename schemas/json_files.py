@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from schemas.base import problems
 from schemas.text_files import FileError, check_values, read_text, text_lines
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -64,10 +65,7 @@ def validated(kind: type[Record], value: Any, place: str) -> Record:
     try:
         return kind.model_validate(value)
     except ValidationError as invalid:
-        detail = invalid.errors()[0]
-        field = ".".join(str(part) for part in detail["loc"])
-        message = detail["msg"].removeprefix("Value error, ")
-        raise FileError(": ".join(filter(None, (place, field, message)))) from invalid
+        raise FileError(f"{place}: {problems(invalid)[0]}") from invalid
 
 
 def parse_json(text: str, place: str, whole_file: bool = False) -> Any:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import ray
 from ray import serve
 from ray._private import state as ray_state
 
@@ -110,12 +109,6 @@ class Service:
         return hosts == {method.name for method in self.config.methods} and not any(
             load["running"] or load["waiting"] or load["outstanding_tokens"] for load in loads
         )
-
-    def forget(self) -> None:
-        """Go back to the routing table on disk."""
-        ray.get(self.feedback().reset.remote(), timeout=CALL_SECONDS)
-        learned = ray.get(self.feedback().state.remote(), timeout=CALL_SECONDS)["learner"]
-        until(lambda: self.routing()["version"] >= learned["version"])
 
     def chat(self, text: str = "Write a Python function", **fields: Any) -> httpx.Response:
         body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 8}

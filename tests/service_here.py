@@ -14,6 +14,7 @@ from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.routes import HttpApi
 from deployments.artifacts import copying, embedding, portfolios, served_encoder, served_table
+from deployments.guard.haproxy import free_port
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads.board import LoadBoard, LoadsLine
@@ -22,7 +23,6 @@ from deployments.replica.method import merged
 from deployments.request.answer import Answerer, Served
 from deployments.request.calls import MethodStream
 from deployments.request.refusals import Refusals
-from ops.common.running_service import free_port
 from router.embed import Encoder
 from schemas import AppConfig, DecodeRequest
 from workers.bundle import load_bundle

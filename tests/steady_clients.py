@@ -11,7 +11,8 @@ SAID = [{"role": "user", "content": "Write a Python function"}]
 class Clients:
     """Ask until the end of the block, one client for each of the `ways` to ask.
 
-    failed: what went wrong. seconds: what each answer took.
+    failed: the way, the status or the error, when it was asked (seconds of `monotonic`), and what
+    came, of each request that went wrong. seconds: what each answer took.
     """
 
     def __init__(self, url, ways):
@@ -37,7 +38,7 @@ class Clients:
                 answer = HTTP.post(self._url, json=body)
                 whole = answer.is_success and ("stream" not in way or "[DONE]" in answer.text)
                 if not whole or '"error"' in answer.text:
-                    self.failed.append((way, answer.status_code, answer.text[-300:]))
+                    self.failed.append((way, answer.status_code, clock, answer.text[-300:]))
             except Exception as error:  # whatever it is, a client saw it
-                self.failed.append((way, repr(error)))
+                self.failed.append((way, type(error).__name__, clock, repr(error)))
             self.seconds.append(time.monotonic() - clock)

@@ -1,8 +1,10 @@
 """The named decoding methods: each a combination of registered parts and their settings."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from schemas import MethodSpec, SamplingParams
+from schemas.method import Setting
 
 METHOD_KEY = "specadapt_method"
 """Key of a request's method in vLLM's extra arguments."""
@@ -15,211 +17,111 @@ MEDUSA_TREE = "0 1 0.0 0.0.0"
 """The tree that decoded fastest with the demo's heads on one core, where every verified token costs
 time. A GPU that verifies 64 tokens as fast as one needs larger trees."""
 
+EAGLE = "EAGLE (Li et al. 2024), arXiv 2401.15077"
+EAGLE_3 = "EAGLE-3 (Li et al. 2025), arXiv 2503.01840"
+MEDUSA = "Medusa (Cai et al. 2024), arXiv 2401.10774"
+ON_A_CHAIN = "on a chain as vLLM drafts with it"
+
+
+def _spec(
+    name: str, drafter: str, verifier: str, gamma: int, source: str, **more: Any
+) -> MethodSpec:
+    """Return a method that drafts up to `gamma` levels.
+
+    more: other fields of MethodSpec. The method is lossless, of our engine and on a chain unless
+    they say otherwise.
+    """
+    settings = {**more.pop("settings", {}), "stop": {"gamma": gamma}}
+    fields = {"lossless": True, "settings": settings, **more}
+    return MethodSpec(name=name, drafter=drafter, verifier=verifier, source=source, **fields)
+
+
+def _of_vllm(name: str, drafter: str, gamma: int, source: str, **own: Setting) -> MethodSpec:
+    """Return a method of vLLM's. own: the drafter's settings."""
+    settings = {"drafter": own} if own else {}
+    full = f"{VLLM_PREFIX}{name}"
+    return _spec(full, drafter, "rejection", gamma, source, engine="vllm", settings=settings)
+
+
 _ALL = (
-    MethodSpec(
-        name="naive",
-        lossless=True,
-        source="plain decoding: one target step a token",
+    MethodSpec(name="naive", lossless=True, source="plain decoding: one target step a token"),
+    _spec("draft_verify", "draft_model", "rejection", 4, "Leviathan et al. 2023, arXiv 2211.17192"),
+    _spec(
+        *("ngram", "ngram", "one_hot", 8),
+        "prompt lookup decoding (Saxena 2023), as in Hugging Face and vLLM",
+        settings={"drafter": {"max_n": 4, "min_n": 2, "match": "earliest"}},
     ),
-    MethodSpec(
-        name="draft_verify",
-        drafter="draft_model",
-        verifier="rejection",
-        lossless=True,
-        source="Leviathan et al. 2023, arXiv 2211.17192",
-        settings={"stop": {"gamma": 4}},
+    _spec(
+        *("suffix", "suffix", "one_hot", 16),
+        "SuffixDecoding (arXiv 2411.04975), with calibrated lengths",
+        settings={"drafter": {"least": 0.1, "past_bytes": 40_000_000}},
     ),
-    MethodSpec(
-        name="ngram",
-        drafter="ngram",
-        verifier="one_hot",
-        lossless=True,
-        source="prompt lookup decoding (Saxena 2023), as in Hugging Face and vLLM",
-        settings={"drafter": {"max_n": 4, "min_n": 2, "match": "earliest"}, "stop": {"gamma": 8}},
+    _spec(
+        *("adaptive", "adaptive", "one_hot", 16),
+        "look-ups and learned drafters by goodput (TurboSpec, arXiv 2406.14066)",
+        settings={"drafter": {"learned": "medusa,eagle3"}},
     ),
-    MethodSpec(
-        name="suffix",
-        drafter="suffix",
-        verifier="one_hot",
-        lossless=True,
-        source="SuffixDecoding (arXiv 2411.04975), with calibrated lengths",
-        settings={"drafter": {"least": 0.1, "past_bytes": 40_000_000}, "stop": {"gamma": 16}},
+    _spec(
+        *("adaptive_length", "adaptive", "one_hot", 16),
+        "draft tokens by goodput (TurboSpec, arXiv 2406.14066)",
+        settings={"drafter": {"learned": "eagle3", "look_ups": False}},
     ),
-    MethodSpec(
-        name="adaptive",
-        drafter="adaptive",
-        verifier="one_hot",
-        lossless=True,
-        source="look-ups and learned drafters by goodput (TurboSpec, arXiv 2406.14066)",
-        settings={"drafter": {"learned": "medusa,eagle3"}, "stop": {"gamma": 16}},
-    ),
-    MethodSpec(
-        name="adaptive_length",
-        drafter="adaptive",
-        verifier="one_hot",
-        lossless=True,
-        source="draft tokens by goodput (TurboSpec, arXiv 2406.14066)",
-        settings={"drafter": {"learned": "eagle3", "look_ups": False}, "stop": {"gamma": 16}},
-    ),
-    MethodSpec(
-        name="fuzzy",
-        drafter="draft_model",
-        verifier="fuzzy",
+    _spec(
+        *("fuzzy", "draft_model", "fuzzy", 4),
+        "Fuzzy Speculative Decoding, arXiv 2502.20704",
         lossless=False,
-        source="Fuzzy Speculative Decoding, arXiv 2502.20704",
-        settings={"stop": {"gamma": 4}, "verifier": {"divergence": "js", "threshold": 0.4}},
+        settings={"verifier": {"divergence": "js", "threshold": 0.4}},
     ),
-    MethodSpec(
-        name="specinfer",
-        drafter="draft_model",
+    _spec(
+        *("specinfer", "draft_model", "multi_step", 4),
+        "SpecInfer (Miao et al. 2024), arXiv 2305.09781, with one draft model",
         tree="static",
-        verifier="multi_step",
-        lossless=True,
-        source="SpecInfer (Miao et al. 2024), arXiv 2305.09781, with one draft model",
-        settings={"tree": {"widths": (2, 2, 1, 1), "sample": True}, "stop": {"gamma": 4}},
+        settings={"tree": {"widths": (2, 2, 1, 1), "sample": True}},
     ),
-    MethodSpec(
-        name="medusa",
-        drafter="medusa",
+    _spec(
+        *("medusa", "medusa", "one_hot", 3, f"{MEDUSA}, with lossless verification"),
         tree="static",
-        verifier="one_hot",
-        lossless=True,
-        source="Medusa (Cai et al. 2024), arXiv 2401.10774, with lossless verification",
-        settings={"tree": {"paths": MEDUSA_TREE}, "stop": {"gamma": 3}},
+        settings={"tree": {"paths": MEDUSA_TREE}},
     ),
-    MethodSpec(
-        name="medusa_typical",
-        drafter="medusa",
+    _spec(
+        *("medusa_typical", "medusa", "typical", 3, f"{MEDUSA}, section 2.3.1"),
         tree="static",
-        verifier="typical",
         lossless=False,
-        source="Medusa (Cai et al. 2024), arXiv 2401.10774, section 2.3.1",
-        settings={"tree": {"paths": MEDUSA_TREE}, "stop": {"gamma": 3}},
+        settings={"tree": {"paths": MEDUSA_TREE}},
     ),
-    MethodSpec(
-        name="eagle",
-        drafter="eagle",
-        verifier="rejection",
-        lossless=True,
-        source="EAGLE (Li et al. 2024), arXiv 2401.15077, on a chain as vLLM drafts with it",
-        settings={"stop": {"gamma": 4}},
-    ),
-    MethodSpec(
-        name="eagle2",
-        drafter="eagle",
+    _spec("eagle", "eagle", "rejection", 4, f"{EAGLE}, {ON_A_CHAIN}"),
+    _spec(
+        *("eagle2", "eagle", "one_hot", 4, "EAGLE-2 (Li et al. 2024), arXiv 2406.16858"),
         tree="eagle2",
-        verifier="one_hot",
-        lossless=True,
-        source="EAGLE-2 (Li et al. 2024), arXiv 2406.16858",
-        settings={"tree": {"nodes": 8, "k": 2}, "stop": {"gamma": 4}},
+        settings={"tree": {"nodes": 8, "k": 2}},
     ),
-    MethodSpec(
-        name="eagle3",
-        drafter="eagle3",
-        verifier="rejection",
-        lossless=True,
-        source="EAGLE-3 (Li et al. 2025), arXiv 2503.01840, on a chain as vLLM drafts with it",
-        settings={"stop": {"gamma": 4}},
+    _spec("eagle3", "eagle3", "rejection", 4, f"{EAGLE_3}, {ON_A_CHAIN}"),
+    MethodSpec(name="vllm_naive", engine="vllm", lossless=True, source="vLLM without speculation"),
+    _of_vllm("draft", "draft_model", 4, "vLLM's draft_model"),
+    _of_vllm("ngram", "ngram", 8, "vLLM's ngram", max_n=4, min_n=2),
+    _of_vllm(
+        *("suffix", "suffix", 8),
+        "SuffixDecoding (arXiv 2411.04975), vLLM's suffix over arctic-inference",
     ),
-    MethodSpec(
-        name="vllm_naive",
-        engine="vllm",
-        lossless=True,
-        source="vLLM without speculation",
+    _of_vllm("eagle", "eagle", 4, f"{EAGLE}, vLLM's eagle"),
+    _of_vllm("eagle3", "eagle3", 4, f"{EAGLE_3}, vLLM's eagle3"),
+    _of_vllm("medusa", "medusa", 4, f"{MEDUSA}, vLLM's medusa (up to 0.32)"),
+    _of_vllm(
+        *("adaptive", "adaptive", 8),
+        "look-ups and vLLM's drafters by goodput (TurboSpec, arXiv 2406.14066)",
+        learned="vllm_medusa,vllm_eagle3",
     ),
-    MethodSpec(
-        name="vllm_draft",
-        engine="vllm",
-        drafter="draft_model",
-        verifier="rejection",
-        lossless=True,
-        source="vLLM's draft_model",
-        settings={"stop": {"gamma": 4}},
+    _of_vllm(
+        *("mtp", "mtp", 1),
+        "multi-token prediction of the target's own (DeepSeek-V3, arXiv 2412.19437)",
     ),
-    MethodSpec(
-        name="vllm_ngram",
-        engine="vllm",
-        drafter="ngram",
-        verifier="rejection",
-        lossless=True,
-        source="vLLM's ngram",
-        settings={"drafter": {"max_n": 4, "min_n": 2}, "stop": {"gamma": 8}},
+    _of_vllm(
+        *("peagle", "eagle3", 7),
+        "P-EAGLE (arXiv 2602.01469), vLLM's eagle3 with parallel_drafting",
+        part="peagle",
+        parallel_drafting=True,
     ),
-    MethodSpec(
-        name="vllm_suffix",
-        engine="vllm",
-        drafter="suffix",
-        verifier="rejection",
-        lossless=True,
-        source="SuffixDecoding (arXiv 2411.04975), vLLM's suffix over arctic-inference",
-        settings={"stop": {"gamma": 8}},
-    ),
-    MethodSpec(
-        name="vllm_eagle",
-        engine="vllm",
-        drafter="eagle",
-        verifier="rejection",
-        lossless=True,
-        source="EAGLE (Li et al. 2024), arXiv 2401.15077, vLLM's eagle",
-        settings={"stop": {"gamma": 4}},
-    ),
-    MethodSpec(
-        name="vllm_eagle3",
-        engine="vllm",
-        drafter="eagle3",
-        verifier="rejection",
-        lossless=True,
-        source="EAGLE-3 (Li et al. 2025), arXiv 2503.01840, vLLM's eagle3",
-        settings={"stop": {"gamma": 4}},
-    ),
-    MethodSpec(
-        name="vllm_medusa",
-        engine="vllm",
-        drafter="medusa",
-        verifier="rejection",
-        lossless=True,
-        source="Medusa (Cai et al. 2024), arXiv 2401.10774, vLLM's medusa (up to 0.32)",
-        settings={"stop": {"gamma": 4}},
-    ),
-    MethodSpec(
-        name="vllm_adaptive",
-        engine="vllm",
-        drafter="adaptive",
-        verifier="rejection",
-        lossless=True,
-        source="look-ups and vLLM's drafters by goodput (TurboSpec, arXiv 2406.14066)",
-        settings={"drafter": {"learned": "vllm_medusa,vllm_eagle3"}, "stop": {"gamma": 8}},
-    ),
-    MethodSpec(
-        name="vllm_mtp",
-        engine="vllm",
-        drafter="mtp",
-        verifier="rejection",
-        lossless=True,
-        source="multi-token prediction of the target's own (DeepSeek-V3, arXiv 2412.19437)",
-        settings={"stop": {"gamma": 1}},
-    ),
-    MethodSpec(
-        name="vllm_peagle",
-        engine="vllm",
-        drafter="eagle3",
-        verifier="rejection",
-        lossless=True,
-        source="P-EAGLE (arXiv 2602.01469), vLLM's eagle3 with parallel_drafting",
-        settings={
-            "drafter": {"part": "peagle", "parallel_drafting": True},
-            "stop": {"gamma": 7},
-        },
-    ),
-    MethodSpec(
-        name="vllm_dflash",
-        engine="vllm",
-        drafter="dflash",
-        verifier="rejection",
-        lossless=True,
-        source="DFlash (arXiv 2602.06036), vLLM's dflash",
-        settings={"stop": {"gamma": 15}},
-    ),
+    _of_vllm("dflash", "dflash", 15, "DFlash (arXiv 2602.06036), vLLM's dflash"),
 )
 
 METHODS: dict[str, MethodSpec] = {spec.name: spec for spec in _ALL}

@@ -69,7 +69,7 @@ def local_settings(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
         # Of the Python proxy that answers while no ingress runs.
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(_free_port()),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
     }
 
 
@@ -107,7 +107,8 @@ def bounded(configuration: str) -> str:
     return configuration.replace("    log 127.0.0.1:514 local0 info\n", "")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

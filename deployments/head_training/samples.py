@@ -14,7 +14,12 @@ from contextlib import suppress
 from fsspec.implementations.local import LocalFileSystem
 
 from deployments.head_training.rounds import Reservoir
-from deployments.learning.state_store import file_system, replace_file
+from deployments.learning.state_store import (
+    file_system,
+    listed,
+    remove_files,
+    replace_file,
+)
 from schemas import FeedbackConfig, Sample
 from schemas.base import Schema
 
@@ -54,7 +59,7 @@ class SampleStore:
         Damaged files are logged and skipped.
         """
         found: list[Sample] = []
-        for path in self._paths():
+        for path in listed(self._fs, self._folder):
             if _FILE.search(path) and path not in self.known:
                 with suppress(FileNotFoundError):  # another process has replaced it
                     found += _decoded(self._fs.cat_file(path), path)
@@ -74,10 +79,11 @@ class SampleStore:
         What a killed process left half-written is removed too.
         """
         old = set(self.known)
-        self._remove(path for path in self._paths() if path.endswith(".tmp"))
+        paths = listed(self._fs, self._folder)
+        remove_files(self._fs, (path for path in paths if path.endswith(".tmp")))
         if samples:
             self.append(samples)
-        self._remove(old)
+        remove_files(self._fs, old)
         self.known -= old
 
     def mark_erased(self, erasure: Erasure) -> None:
@@ -88,7 +94,7 @@ class SampleStore:
     def erasures(self, since: float) -> dict[str, float]:
         """Return until when each owner's samples are erased, and remove marks before `since`."""
         found: dict[str, float] = {}
-        for path in filter(_ERASURE.search, self._paths()):
+        for path in filter(_ERASURE.search, listed(self._fs, self._folder)):
             try:
                 erasure = Erasure.model_validate_json(self._fs.cat_file(path))
             except FileNotFoundError:  # another process has removed it
@@ -97,17 +103,9 @@ class SampleStore:
                 logger.error("mark of erasure %s is unreadable: erase again: %s", path, error)
                 continue
             if erasure.until < since:
-                self._remove([path])
+                remove_files(self._fs, [path])
             found[erasure.owner] = max(erasure.until, found.get(erasure.owner, -math.inf))
         return found
-
-    def _paths(self) -> list[str]:
-        self._fs.invalidate_cache(self._folder)
-        try:
-            paths: list[str] = self._fs.ls(self._folder, detail=False)
-        except FileNotFoundError:
-            return []
-        return paths
 
     def _write(self, path: str, body: bytes) -> None:
         self._fs.makedirs(self._folder, exist_ok=True)
@@ -116,11 +114,6 @@ class SampleStore:
             with suppress(PermissionError):
                 self._fs.chmod(self._folder, 0o700)
         replace_file(self._fs, path, body)
-
-    def _remove(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileNotFoundError):
-                self._fs.rm_file(path)
 
 
 def _decoded(body: bytes, path: str) -> list[Sample]:

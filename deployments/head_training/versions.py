@@ -4,14 +4,20 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from fsspec.implementations.local import LocalFileSystem
 
-from deployments.learning.state_store import create_file, file_system, replace_file
+from deployments.learning.state_store import (
+    create_file,
+    file_system,
+    listed,
+    remove_files,
+    replace_file,
+)
 from schemas import (
     Canary,
     FeedbackConfig,
@@ -189,7 +195,7 @@ class VersionStore:
                 create_file(self._fs, self._revision_path(revision), body)
             except FileExistsError:
                 continue
-            self._remove(map(self._revision_path, revisions[:-KEPT]))
+            remove_files(self._fs, map(self._revision_path, revisions[:-KEPT]))
             return changed
 
     def _claimed_number(self) -> int:
@@ -216,7 +222,7 @@ class VersionStore:
         with tempfile.TemporaryDirectory(dir=self._cache, prefix="part-") as scratch:
             whole = Path(scratch, "head")
             whole.mkdir()
-            for path in self._listed(self._path(number)):
+            for path in listed(self._fs, self._path(number)):
                 self._fs.get_file(path, str(whole / path.rpartition("/")[2]))
             with suppress(OSError):  # another process of this machine was faster
                 whole.rename(local)
@@ -231,7 +237,7 @@ class VersionStore:
         for number in self._numbers(_VERSION) if len(kept) == KEPT else ():
             if number < kept[-1] and number not in self._serving():
                 # The manifest first: without it the version does not exist.
-                self._remove([f"{self._path(number)}/{MANIFEST}"])
+                remove_files(self._fs, [f"{self._path(number)}/{MANIFEST}"])
                 with suppress(FileNotFoundError):
                     self._fs.rm(self._path(number), recursive=True)
 
@@ -241,20 +247,7 @@ class VersionStore:
 
     def _numbers(self, pattern: re.Pattern[str]) -> list[int]:
         """Return the numbers of versions or revisions that are there, in ascending order."""
-        return sorted(int(m[1]) for m in map(pattern.search, self._listed(self._root)) if m)
-
-    def _listed(self, folder: str) -> list[str]:
-        self._fs.invalidate_cache(folder)
-        try:
-            found: list[str] = self._fs.ls(folder, detail=False)
-        except FileNotFoundError:
-            return []
-        return [path.rstrip("/") for path in found]
-
-    def _remove(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileNotFoundError):
-                self._fs.rm_file(path)
+        return sorted(int(m[1]) for m in map(pattern.search, listed(self._fs, self._root)) if m)
 
     def _path(self, number: int) -> str:
         return f"{self._root}/{_name(number)}"

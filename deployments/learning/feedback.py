@@ -311,7 +311,10 @@ class Feedback:
                 self._metrics.reported(self._learner.report())
             if self._is_due(at_once):  # not if it was stored while this call waited
                 if self._storage.snapshot_due:
-                    await self._kept("time")
+                    try:
+                        await self._keep("time")
+                    except (SupersededError, StoreAwayError) as error:
+                        logger.error("no snapshot kept: %s", error)
                 stored = await self._saved(self._learner)
                 self._written = time.monotonic()
                 self._wait = STORE_SECONDS if stored else RETRY_SECONDS
@@ -320,14 +323,6 @@ class Feedback:
     def _is_due(self, at_once: bool) -> bool:
         waits = bool(self._callers.unstored or self._storage.problem)
         return waits and (at_once or time.monotonic() - self._written >= self._wait)
-
-    async def _kept(self, occasion: Occasion) -> bool:
-        try:
-            await self._keep(occasion)
-        except (SupersededError, StoreAwayError) as error:
-            logger.error("no snapshot kept: %s", error)
-            return False
-        return True
 
     async def _saved(self, learner: Learner) -> bool:
         try:

@@ -115,7 +115,7 @@ class FeedbackLink:
 
         everything: send all observations that wait, not only the first ones.
         """
-        unsent = self._unsent()
+        unsent = {name: o for name, o in self._waiting.items() if name not in self._taken}
         batch = unsent if everything else dict(islice(unsent.items(), _BATCH))
         wants = time.monotonic() - self._updated >= TABLE_SECONDS
         known = (self.table.fit_id, self.table.version) if wants else None
@@ -160,9 +160,6 @@ class FeedbackLink:
             return self._line.pause(self._flush_seconds if self._waiting else IDLE_SECONDS)
 
         await forever(self.exchange, pause)
-
-    def _unsent(self) -> dict[str, Observation]:
-        return {name: o for name, o in self._waiting.items() if name not in self._taken}
 
     def _take(self, batch: dict[str, Observation], reply: Exchange) -> None:
         if reply.epoch != self.epoch:

@@ -14,7 +14,7 @@ import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -86,6 +86,23 @@ def create_file(fs: Any, path: str, body: bytes) -> None:
         except OSError:  # a mount without hard links: others may see the file before its content
             with fs.open(path, "xb") as file:
                 file.write(body)
+
+
+def listed(fs: Any, folder: str) -> list[str]:
+    """Return the paths in a folder, none if it does not exist: an object store has no empty
+    folders."""
+    fs.invalidate_cache(folder)
+    try:
+        return [path.rstrip("/") for path in fs.ls(folder, detail=False)]
+    except FileNotFoundError:
+        return []
+
+
+def remove_files(fs: Any, paths: Iterable[str]) -> None:
+    """Remove files, of which other processes may have removed some."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            fs.rm_file(path)
 
 
 @contextmanager
@@ -247,10 +264,8 @@ class StateStore:
         claims = [number for number, one in there if one.epoch == number]
         kept = [number for number, one in there if one.snapshot is not None]
         needed = {*claims[-_CLAIMS_KEPT:], *kept[-KEPT:], *numbers[-_PASSING_KEPT:]}
-        for old in self._files.keys() - needed:
-            with suppress(FileNotFoundError):
-                self._fs.rm_file(self._path(old))
-            del self._files[old]
+        remove_files(self._fs, map(self._path, self._files.keys() - needed))
+        self._files = {number: one for number, one in self._files.items() if number in needed}
 
     def _cleared_away(self) -> bool:
         """Return whether this owner's first file is gone, as after three later claims. A look at
@@ -259,11 +274,7 @@ class StateStore:
         return not self._fs.exists(self._path(self.epoch))
 
     def _numbers(self) -> list[int]:
-        self._fs.invalidate_cache(self._folder)
-        try:
-            paths: list[str] = self._fs.ls(self._folder, detail=False)
-        except FileNotFoundError:  # an object store has no empty folders
-            return []
+        paths = listed(self._fs, self._folder)
         return sorted(int(found[1]) for found in map(_NAME.search, paths) if found)
 
     def _read_all(self) -> dict[int, StoredState | None]:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -99,7 +100,11 @@ class MethodReplica:
         A refusal is a message `{"refused": why}` or `{"busy": why}` and not an exception, which
         Ray Serve would log with a traceback each time. Closing the stream cancels the work.
         """
-        interval = _never if whole else self._interval
+        most = self._config.engine.max_batch
+
+        def interval() -> float:
+            return math.inf if whole else stream_interval(min(self._streams, most))
+
         self._streams += not whole
         try:
             async with aclosing(merged(self._engine.generate(request), interval)) as chunks:
@@ -218,9 +223,6 @@ class MethodReplica:
         seen |= {"healthy": False} if self._leaves else {}
         return clients_load(self._engine.load().model_copy(update=seen), self._measured)
 
-    def _interval(self) -> float:
-        return stream_interval(min(self._streams, self._config.engine.max_batch))
-
     async def _follow_forever(self, follower: HeadFollower) -> None:
         async def follow() -> None:
             await asyncio.to_thread(follower.follow)
@@ -252,14 +254,10 @@ class MethodReplica:
                 return
         self._metrics.reported(load)
         try:
-            await board.ask(partial(_report, load), _TIMEOUT_SECONDS)
+            await board.ask(lambda actor: actor.report.remote(load), _TIMEOUT_SECONDS)
             self._reported = load, now
         except ActorAwayError as error:
             logger.warning("load report not delivered: %s", error)
-
-
-def _report(load: LoadReport, board: Any) -> Any:
-    return board.report.remote(load)
 
 
 async def merged(
@@ -275,7 +273,9 @@ async def merged(
     try:
         async for chunk in chunks:
             held = chunk if held is None else _joined(held, chunk)
-            if chunk.finish_reason is not None or _due(sent, interval()):
+            seconds = interval()
+            due = seconds < math.inf and time.monotonic() >= sent + seconds
+            if due or chunk.finish_reason is not None:
                 yield held
                 held, sent = None, time.monotonic()
     finally:
@@ -286,14 +286,6 @@ async def merged(
 def stream_interval(streams: int) -> float:
     """Return the seconds between two messages of each of a replica's streams."""
     return min(LONGEST_INTERVAL_SECONDS, streams / MESSAGES_PER_SECOND)
-
-
-def _due(sent: float, interval: float) -> bool:
-    return interval < float("inf") and time.monotonic() >= sent + interval
-
-
-def _never() -> float:
-    return float("inf")
 
 
 def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:

@@ -89,16 +89,16 @@ async def measure(
     except Exception as error:  # requests will say what is wrong with it
         logger.warning("the replica was not measured: %s", error)
     every = [*alone.values(), *together.values()]
-    return [min(known, key=_step_seconds) for known in every if known]
+
+    def step_seconds(stats: DecodeStats) -> float:
+        return stats.decode_seconds / max(1, stats.target_steps - 1)
+
+    return [min(known, key=step_seconds) for known in every if known]
 
 
 def _beginning_anywhere(token_ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
     for begin in itertools.cycle(range(len(token_ids))):
         yield (*token_ids[begin:], *token_ids[:begin])
-
-
-def _step_seconds(stats: DecodeStats) -> float:
-    return stats.decode_seconds / max(1, stats.target_steps - 1)
 
 
 async def _undisturbed_answers(

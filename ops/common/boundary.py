@@ -54,22 +54,16 @@ class CommandGroup(TyperGroup):
 
 
 def describe(error: Exception) -> str:
-    """Describe an error in a line: `field: problem` for a schema, `path: problem` for a file.
+    """Describe an error in a line: `field: problem` for a schema, `path: problem` for a file."""
+    from pydantic import ValidationError  # not before: commands start without it
 
-    A pydantic ValidationError is recognised by its `errors()`, so that commands that validate
-    nothing do not import pydantic.
-    """
-    if hasattr(error, "errors") and callable(error.errors):
-        return "; ".join(_field_problem(item) for item in error.errors())
+    if isinstance(error, ValidationError):
+        from schemas.base import problems
+
+        return "; ".join(problems(error))
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _field_problem(item: dict[str, Any]) -> str:
-    problem = str(item["msg"]).removeprefix("Value error, ")
-    field = ".".join(str(part) for part in item["loc"])
-    return f"{field}: {problem}" if field else problem
 
 
 def _refuse(message: str) -> int:

@@ -42,11 +42,6 @@ class Reply:
         return dict(self.usage.get("speculative") or {})
 
 
-async def model_name(client: httpx.AsyncClient) -> str:
-    """Return the served model's name. Raises InputError if no service answers at the URL."""
-    return (await model_names(client))[0]
-
-
 async def model_names(client: httpx.AsyncClient) -> list[str]:
     """Return the ids of /v1/models: the model, `<name>:<method>` for each method, and others.
 

@@ -26,11 +26,8 @@ class Engines:
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engine_of = {spec.name: engine for engine in engines for spec in engine.methods}
-        self._polling = {id(engine): float("-inf") for engine in engines if _polls(engine)}
-
-    def of(self, method: str) -> Engine:
-        """The engine that was loaded for the method."""
-        return self._engine_of[method]
+        polling = [e for e in engines if any(spec.engine == "vllm" for spec in e.methods)]
+        self._polling = {id(engine): float("-inf") for engine in polling}
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
         """As Engine.generate."""
@@ -79,10 +76,6 @@ def portfolios(setup: Setup) -> list[list[MethodSpec]]:
         alone = spec.engine == "vllm" and not setup.shared
         found.setdefault(spec.name if alone else f"all of {spec.engine}", []).append(spec)
     return list(found.values())
-
-
-def _polls(engine: Engine) -> bool:
-    return any(spec.engine == "vllm" for spec in engine.methods)
 
 
 class DecodeFailedError(RuntimeError):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 import httpx
 import yaml
 
+from deployments.guard.haproxy import free_port
 from ops.common.boundary import InputError
 from ops.common.settings import served_config
 from schemas import AppConfig
@@ -67,13 +67,6 @@ def started_service(settings: AppConfig) -> Iterator[str]:
             yield address
         finally:
             stop(process)
-
-
-def free_port() -> int:
-    """Return a TCP port that is not in use."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:

@@ -42,11 +42,11 @@ def chat(
 
 
 async def _served_model(url: str) -> str:
-    from ops.common.chat_client import model_name
+    from ops.common.chat_client import model_names
     from workers.http_clients import async_client
 
     async with async_client(url, timeout=None) as client:
-        return await model_name(client)
+        return (await model_names(client))[0]
 
 
 def _answered(

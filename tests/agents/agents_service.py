@@ -18,7 +18,7 @@ from service_here import ingress_here, listening
 
 from deployments.api.prompt_reader import PromptReader
 from deployments.artifacts import served_encoder
-from ops.common.running_service import free_port
+from deployments.guard.haproxy import free_port
 from schemas import Grammar
 from workers.bundle import load_bundle
 from workers.loader import load_engine

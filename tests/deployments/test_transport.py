@@ -9,7 +9,7 @@ import pytest
 from ray.serve.handle import DeploymentHandle
 
 from deployments import transport
-from ops.common.running_service import free_port
+from deployments.guard.haproxy import free_port
 
 LOCAL, EVERY = "localhost,127.0.0.1,::1", "0.0.0.0/0,::/0"
 FLAGS = """

@@ -106,33 +106,6 @@ def logged():
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("path", "statuses"),
-    [  # without a key, with a client's, with an admin's
-        ("/health", (200, 200, 200)),
-        ("/v1/models", (401, 200, 403)),
-        ("/nothing", (401, 404, 403)),
-        ("/admin/config", (401, 403, 200)),
-        ("/admin/routing/history", (401, 403, 200)),
-        ("/live/health", (401, 404, 403)),
-        ("/live/admin/config", (401, 404, 403)),
-        ("/web/../admin/config", (401, 403, 200)),
-        ("/web/%2e%2e/admin/config", (404, 404, 404)),
-    ],
-)
-def test_keys_are_asked_for_by_the_path_behind_the_prefix(service, path, statuses):
-    url, _ = service
-    found = tuple(got(url + path, key).status_code for key in (None, "app-key", "root-key"))
-    assert found == statuses
-
-
-@pytest.mark.parametrize(("key", "status"), [(None, 401), ("app-key", 403), ("root-key", 200)])
-def test_only_an_admin_resets_what_was_learned(service, key, status):
-    url, _ = service
-    asked = HTTP.post(f"{url}/admin/routing/reset", headers=as_key(key))
-    assert asked.status_code == status
-
-
 def test_every_request_has_a_line_in_the_log_without_its_words(service):
     url, _ = service
     answer = ask(url, {"x-request-id": "mine-1"})
@@ -165,35 +138,6 @@ def metric(name):
     """The value of a metric that has one series here; None where there is none."""
     found = re.search(rf"^{name}{{.*}} ([\d.e+]+)$", exported(), re.MULTILINE)
     return found and float(found[1])
-
-
-@pytest.mark.slow
-def test_what_keys_use_is_a_metric(service):
-    url, _ = service
-    pattern = re.compile(r'ray_specadapt_key_(\w+)_total{.*Key="app".*} ([\d.e+]+)', re.IGNORECASE)
-
-    def counted():
-        found = {}
-        for name, value in pattern.findall(exported()):
-            found[name] = found.get(name, 0.0) + float(value)
-        return found
-
-    same = [{"role": "user", "content": "Tell me about the weather in the mountains. " * 8}]
-    ask(url, messages=same)
-    before = until(lambda: counted() if counted().get("output_tokens") else None)
-    usage = [ask(url, messages=same).json()["usage"] for _ in range(3)]
-    cached = sum(one["prompt_tokens_details"]["cached_tokens"] for one in usage)
-    assert cached > 0
-    grown = {
-        "requests": 3,
-        "prompt_tokens": sum(one["prompt_tokens"] for one in usage),
-        "cached_tokens": cached,
-        "output_tokens": sum(one["completion_tokens"] for one in usage),
-    }
-    for name, count in grown.items():
-        until(
-            lambda name=name, count=count: counted().get(name, 0.0) >= before.get(name, 0.0) + count
-        )
 
 
 def test_hundreds_of_slow_clients_hold_up_nobody(service, port):

@@ -4,7 +4,7 @@ but its address."""
 import anthropic
 import numpy as np
 import pytest
-from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
+from langchain_openai import ChatOpenAI
 from llama_index.core.llms import ChatMessage
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from llama_index.llms.openai_like import OpenAILike
@@ -47,20 +47,6 @@ def test_langchain_structured_output(langchain):
     assert isinstance(structured.invoke("Is it so?"), Verdict)
 
 
-def test_langchain_completions(base):
-    model = OpenAI(model="tiny", base_url=base, api_key="none", max_tokens=6, temperature=0)
-    texts = model.batch(["a b c", "def f(x):"])
-    assert texts == [model.invoke("a b c"), "".join(model.stream("def f(x):"))]
-
-
-def test_langchain_embeddings(base, vectors):
-    embeddings = OpenAIEmbeddings(
-        model=ENCODER, base_url=base, api_key="none", check_embedding_ctx_length=False
-    )
-    np.testing.assert_allclose(embeddings.embed_documents(TEXTS), vectors)
-    np.testing.assert_allclose(embeddings.embed_query(TEXTS[1]), vectors[1])
-
-
 @pytest.fixture(scope="module")
 def llama_index(base):
     return OpenAILike(
@@ -84,14 +70,6 @@ def test_llama_index_chat(llama_index):
     assert pieces[-1].message.content == whole.message.content
     more = [*messages, whole.message, ChatMessage(content="And now?")]
     assert llama_index.chat(more).raw.usage.prompt_tokens > whole.raw.usage.prompt_tokens
-
-
-def test_llama_index_completions(base):
-    model = OpenAILike(
-        model="tiny", api_base=base, api_key="none", max_tokens=6, temperature=0, max_retries=0
-    )
-    text = model.complete("a b c").text
-    assert text == "".join(piece.delta for piece in model.stream_complete("a b c"))
 
 
 def test_llama_index_embeddings(base, vectors):

@@ -1,34 +1,30 @@
 """A service on three nodes with addresses of their own: one dies, one is cut off and comes back."""
 
-import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import yaml
 from nodes import ENVIRONMENT, GCS_PORT, HEAD, Node, can_make_nodes, cluster
-from open_loop import Request, client, under_load
 from running_service import HTTP, START_SECONDS, until
 from served import service_config
-
-from ops.bench.serve_runs import poisson
-from ops.common.prompts import Prompt
+from steady_clients import Clients
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000
-RATE = 3.0
-"""Requests a second at each of two proxies."""
 QUIET_SECONDS = 5.0
 NOTICED_SECONDS = 10.0
 """Until Ray has noticed that a node is gone, and Serve that its ingress is."""
 REPLICAS = {"naive": 2, "ngram": 2}
-ANSWERS = {"model": "tiny", "temperature": 0.0, "max_tokens": 60, "ignore_eos": True}
+WAYS = [{"max_tokens": 60, "ignore_eos": True}, {"max_tokens": 60, "stream": True}]
 
 # Five minutes: a cluster of its own, whose nodes start again.
 pytestmark = [
@@ -61,32 +57,21 @@ class Cluster:
         well = Counter(load["methods"][0] for load in routing["loads"] if load["healthy"])
         return well == REPLICAS and routing["feedback"]["connected"]
 
-    def under_load(self, happens: Callable[[], None]) -> tuple[list[Request], float]:
-        """What became of the requests to the head's and the second node's proxies while something
+    def under_load(self, happens: Callable[[], None]) -> tuple[list[tuple[Any, ...]], float]:
+        """What failed at clients of the head's and the second node's proxies while something
         happened, from a while before it until a while after Ray had noticed; and the moment."""
-
-        async def run() -> tuple[list[Request], float]:
-            asked: list[list[Request]] = []
-            async with AsyncExitStack() as stack:
-                for seed, node in enumerate((self.head, self.second)):
-                    server = await stack.enter_async_context(client(self.url(node)))
-                    arrivals = poisson(10_000, seed) / RATE
-                    load = under_load(server, PROMPTS, arrivals, ANSWERS)
-                    asked.append(await stack.enter_async_context(load))
-                await asyncio.sleep(QUIET_SECONDS)
-                moment = asyncio.get_running_loop().time()
-                await asyncio.to_thread(happens)
-                await asyncio.to_thread(until, lambda: not self.whole(), START_SECONDS)
-                await asyncio.sleep(NOTICED_SECONDS + QUIET_SECONDS)
-            return [request for requests in asked for request in requests], moment
-
-        return asyncio.run(run())
-
-
-PROMPTS = [
-    Prompt(str(number), "test", ({"role": "user", "content": f"Write a function {number}"},))
-    for number in range(50)
-]
+        proxies = self.url(self.head), self.url(self.second)
+        with ExitStack() as stack:
+            clients = [stack.enter_context(Clients(url, WAYS)) for url in proxies]
+            time.sleep(QUIET_SECONDS)
+            moment = time.monotonic()
+            happens()
+            until(lambda: not self.whole(), START_SECONDS)
+            time.sleep(NOTICED_SECONDS)
+            before = [len(one.seconds) for one in clients]
+            time.sleep(QUIET_SECONDS)
+            assert all(len(one.seconds) > n for one, n in zip(clients, before, strict=True))
+        return [failure for one in clients for failure in one.failed], moment
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +111,11 @@ def three(tiny_bundle, tmp_path_factory):
             process.wait(START_SECONDS)
 
 
-def soon_well(requests, moment):
+def soon_well(failed, moment):
     """Only what the lost ingress had, or got before Ray noticed, has no answer, and is told so:
     the proxies ask no other ingress for it."""
-    others = [request for request in requests if request.outcome != "answered"]
-    seen = Counter((request.outcome, request.error) for request in others)
-    assert {error for _, error in seen} <= {"500", "RemoteProtocolError"}, seen
-    assert all(request.due < moment + NOTICED_SECONDS for request in others), seen
-    assert any(request.due > moment + NOTICED_SECONDS for request in requests)
+    assert {failure[1] for failure in failed} <= {500, "RemoteProtocolError"}, failed
+    assert all(failure[2] < moment + NOTICED_SECONDS for failure in failed), failed
 
 
 def test_every_node_has_a_proxy(three):

@@ -101,44 +101,12 @@ def test_the_loss_is_least_for_the_targets_own_distribution(words: Tensor | None
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
-def test_tensors_have_the_names_and_shapes_that_vllm_loads(kind: str, tmp_path: Path) -> None:
+def test_a_head_comes_back_as_it_was_stored(kind: str, tmp_path: Path) -> None:
+    """The engine loads its tensors by name in test_trained_heads."""
     teacher = make_teacher()
     head = make_head(kind, teacher)
     head.save(tmp_path)
     weights = load_file(str(tmp_path / "model.safetensors"))
-    shapes = {name: tuple(w.shape) for name, w in weights.items()}
-    h, f, d, k = HIDDEN, SHAPE["intermediate_size"], 8, len(WORDS)
-    width = 2 * h if kind == "eagle3" else h
-    prefix = {"eagle": "layers.0.", "eagle3": "midlayer."}.get(kind, "")
-    block = {
-        f"{prefix}self_attn.q_proj.weight": (4 * d, width),
-        f"{prefix}self_attn.k_proj.weight": (2 * d, width),
-        f"{prefix}self_attn.v_proj.weight": (2 * d, width),
-        f"{prefix}self_attn.o_proj.weight": (h, 4 * d),
-        f"{prefix}mlp.gate_proj.weight": (f, h),
-        f"{prefix}mlp.up_proj.weight": (f, h),
-        f"{prefix}mlp.down_proj.weight": (h, f),
-        f"{prefix}post_attention_layernorm.weight": (h,),
-    }
-    expected = {
-        "eagle": {"fc.weight": (h, 2 * h), **block},
-        "eagle3": {
-            "fc.weight": (h, 3 * h),
-            **block,
-            "midlayer.input_layernorm.weight": (h,),
-            "midlayer.hidden_norm.weight": (h,),
-            "norm.weight": (h,),
-            "lm_head.weight": (k, h),
-            "d2t": (k,),
-        },
-        "medusa": {
-            **{f"blocks.{i}.layers.{n}.weight": (h, h) for i in range(3) for n in range(2)},
-            **{f"blocks.{i}.layers.{n}.bias": (h,) for i in range(3) for n in range(2)},
-            "lm_head.weight": (k, h),
-            "token_map": (k,),
-        },
-    }
-    assert shapes == expected[kind]
     config = json.loads((tmp_path / "config.json").read_text())
     named = {
         "eagle": "EagleLlamaForCausalLM",
@@ -146,9 +114,9 @@ def test_tensors_have_the_names_and_shapes_that_vllm_loads(kind: str, tmp_path: 
         "medusa": "MedusaModel",
     }
     assert config["architectures"] == [named[kind]]
-    assert config["hidden_size"] == h
+    assert config["hidden_size"] == HIDDEN
     if kind == "eagle3":
-        assert config["draft_vocab_size"] == k
+        assert config["draft_vocab_size"] == len(WORDS)
         assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
 
     stored = StoredHead(tmp_path, kind)

@@ -1,18 +1,14 @@
 """Benchmarks measure vLLM's methods like all others."""
 
 import inspect
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from conftest_bundle import DEMO
-from typer.testing import CliRunner
 
 from ops.common import decoding
 from ops.common.decoding import POLLING_SECONDS, decode, engines_of
 from ops.common.settings import Setup
-from ops.main import app
 from schemas import EngineConfig, SamplingParams
 from workers.bundle import load_bundle
 from workers.methods import get_method
@@ -32,37 +28,6 @@ ENGINE = EngineConfig(
 @pytest.fixture(scope="module", autouse=True)
 def installed():
     pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({"engine": ENGINE.model_dump(mode="json")}))
-    return file
-
-
-def figures(*arguments: object):
-    """Return what `--json -` prints. The whole of standard output must be JSON."""
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json", "-"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-@pytest.mark.slow
-def test_both_engines_stand_in_one_table(config):
-    found = figures(
-        *["bench", "decode", "--config", config, "--bundle", DEMO, "--limit", 4],
-        *["--methods", "ngram,vllm_naive,vllm_ngram", "--repeats", 1, "--max-tokens", 24],
-    )
-    assert list(found["methods"]) == ["naive", "ngram", "vllm_naive", "vllm_ngram"]
-    assert found["settings"]["baseline"] == "naive"
-    for name, method in found["methods"].items():
-        assert method["match_rate"] == 1.0, (name, method["divergences"])
-        assert method["over"]["hf"]["speedup"] > 0
-    methods = found["methods"]
-    assert methods["vllm_naive"]["over"]["vllm_naive"]["speedup"] == pytest.approx(1.0)
-    assert methods["vllm_naive"]["mat"] == pytest.approx(1.0)
-    assert methods["vllm_ngram"]["mat"] == pytest.approx(methods["ngram"]["mat"], rel=0.3)
 
 
 def test_we_wait_as_long_as_vllms_processes_poll() -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from conftest_bundle import DEMO
 
-from ops.common.running_service import free_port
+from deployments.guard.haproxy import free_port
 
 START_SECONDS, END_SECONDS = 300.0, 60.0
 

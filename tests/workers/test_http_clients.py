@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from ops.common.running_service import free_port
+from deployments.guard.haproxy import free_port
 from workers.http_clients import async_client, client, is_here
 
 HERE = ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "0.0.0.0", socket.gethostname()]

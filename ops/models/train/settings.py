@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from ops.common.boundary import InputError
-from schemas.base import Settings
+from schemas.base import Settings, problems
 from schemas.config import EngineConfig
 from schemas.yaml_files import read_document
 
@@ -84,12 +84,4 @@ def read_settings(file: Path, model: type[Read]) -> Read:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"{file}: {'; '.join(map(_problem, error.errors()))}") from error
-
-
-def _problem(item: Any) -> str:
-    field = ".".join(str(part) for part in item["loc"])
-    if item["type"] == "extra_forbidden":
-        return f"{field}: unknown field"
-    problem = str(item["msg"]).removeprefix("Value error, ")
-    return f"{field}: {problem}" if field else problem
+        raise InputError(f"{file}: {'; '.join(problems(error))}") from error

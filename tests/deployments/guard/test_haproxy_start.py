@@ -16,7 +16,7 @@ from ray.serve.config import HTTPOptions
 from running_service import until
 
 from deployments.guard import haproxy
-from ops.common.running_service import free_port
+from deployments.guard.haproxy import free_port
 
 pytestmark = pytest.mark.skipif(not haproxy.available(), reason="Ray brings no HAProxy")
 

@@ -1,8 +1,5 @@
 """Earlier states of what was learned, and the ways back to them."""
 
-import json
-import math
-
 import pytest
 from observations import observation
 
@@ -96,44 +93,6 @@ async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
     said = rf"no snapshot {lost} \(there are {first}, {last}\)"
     with pytest.raises(UnknownSnapshotError, match=said):
         await actor.roll_back(lost)
-
-
-@pytest.mark.usefixtures("often")
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        {"state": None},
-        {"state": [1]},
-        {"state": {"version": "x"}},
-        {"state": {"version": 9, "x": math.inf}},
-        {"snapshot": 5},
-    ],
-)
-async def test_a_snapshot_that_holds_no_state_keeps_nobody_from_starting(config, tmp_path, spoilt):
-    actor = Feedback(config)
-    known = await taught(actor, "ab")
-    lost, first = [snapshot.number for snapshot in await actor.history()]
-    file = file_of(lost, tmp_path)
-    file.write_text(json.dumps(json.loads(file.read_text()) | spoilt))
-    successor = Feedback(config)
-    assert [s.number for s in await successor.history()] == [first]
-    table = (await successor.exchange([], COLD)).table
-    assert table.live.steps.sum() == pytest.approx(known.live.steps.sum())
-
-
-@pytest.mark.usefixtures("often")
-async def test_where_the_state_is_unreadable_the_last_snapshot_is_gone_on_with(config, tmp_path):
-    weeks_ago = await taught(Feedback(config), "ab")
-    actor = Feedback(config)
-    known = await taught(actor, "cdef")
-    [*_, newest] = sorted(tmp_path.rglob("state-*.json"))
-    newest.write_text("{")
-    successor = Feedback(config)
-    table = (await successor.exchange([], COLD)).table
-    assert table.live.steps.sum() == pytest.approx(known.live.steps.sum())
-    assert table.live.steps.sum() > weeks_ago.live.steps.sum()
-    repeated = (await successor.exchange([observation("f")], COLD)).table
-    assert repeated.live.steps.tolist() == table.live.steps.tolist(), "counted answers stay counted"
 
 
 @pytest.mark.usefixtures("often")

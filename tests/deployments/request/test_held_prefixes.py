@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from observations import Flying, tracked
 from served import small_table
 
-from deployments.request.in_flight import REMEMBERED
 from deployments.request.prefixes import Prefixes
 from router.load import Prospect
 from router.prompt import Features
@@ -86,12 +85,13 @@ def test_the_longest_shared_prefix_is_found(shared, left, right):
     assert found.held(prefix_hashes(right, "a")).tolist() == [length, 0, 0, length]
 
 
-def test_without_reports_not_every_prompt_is_remembered():
+def test_without_reports_not_every_prompt_is_remembered(monkeypatch):
+    monkeypatch.setattr("deployments.request.in_flight.REMEMBERED", 64)
     flying = Flying(load("1"), table=TABLE)
-    for number in range(REMEMBERED + 10):
+    for number in range(74):
         with tracked(flying, asking(str(number), (number, *PROMPT))):
             flying.accepted(str(number), "1")
-    [first], [last] = (held_by(flying, (number, *PROMPT)) for number in (0, REMEMBERED))
+    [first], [last] = (held_by(flying, (number, *PROMPT)) for number in (0, 64))
     assert first == 0 < last
 
 

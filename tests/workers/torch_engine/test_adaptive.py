@@ -3,8 +3,6 @@
 import random
 
 import numpy as np
-import pytest
-from any_choice import choose_anyhow
 from decoding import assert_greedy, decode
 from rig import has_seen
 
@@ -42,26 +40,3 @@ async def test_one_drafter_whose_length_is_decided(load_engine, byte_bundle: Bun
     assert answer.stats.by_drafter.keys() <= {"eagle3", "none"}
     assert 0 < answer.stats.drafted_tokens <= 3 * answer.stats.target_steps
     assert_greedy(byte_bundle, prompt(), answer.tokens, TOKENS)
-
-
-@pytest.mark.parametrize(
-    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 300))]
-)
-def test_any_switches_leave_the_answers_alone(make_rig, byte_bundle, monkeypatch, seed):
-    """Every step any drafter for any of the sequences, which come and go; the others copy, or
-    draft nothing."""
-    draw = random.Random(seed)
-    choose_anyhow(monkeypatch, draw)
-    rig = make_rig(byte_bundle, ["adaptive"], prefill_chunk=16)
-    prompts = [prompt(draw.randint(1, 60)) for _ in range(6)]
-    asked = []
-    for one in prompts:
-        asked.append((one, rig.submit("adaptive", one, max_tokens=TOKENS)))
-        for _ in range(draw.randint(0, 6)):
-            rig.round()
-    while any(sequence.finished is None for _, sequence in asked):
-        rig.round()
-    used = {name for _, sequence in asked for name in sequence.tally.by_drafter}
-    assert used >= {"none", "medusa", "eagle3"}
-    for one, sequence in asked:
-        assert_greedy(byte_bundle, one, sequence.tokens[len(one) :], TOKENS)

@@ -34,6 +34,8 @@ ASKED = st.fixed_dictionaries(
         "predicted": st.sampled_from([None, *TEXTS]),
         "bias": st.dictionaries(st.sampled_from(WORDS), st.sampled_from([-100.0, 3.0, 8.0, 100.0])),
         "min_tokens": st.sampled_from([0, 3, 12, 24]),
+        "frequency_penalty": st.sampled_from([0.0, 0.7]),
+        "repetition_penalty": st.sampled_from([1.0, 1.3]),
         "question": st.sampled_from(
             ["Say so yes. so yes so yes", "Is it so? so no, because of it"]
         ),
@@ -44,6 +46,8 @@ THE_CASE = {
     "predicted": "so yes",
     "bias": {" no": 100.0},
     "min_tokens": 12,
+    "frequency_penalty": 0.7,
+    "repetition_penalty": 1.3,
     "question": "Say so yes. so yes so yes",
 }
 
@@ -66,7 +70,7 @@ def answers(engine: Any, asked: dict[str, Any]) -> list[Any]:
     wishes: dict[str, Any] = {
         "grammar": asked["grammar"],
         "logit_bias": {ids(word)[0]: bias for word, bias in asked["bias"].items()},
-        "min_tokens": asked["min_tokens"],
+        **{name: asked[name] for name in ("min_tokens", "frequency_penalty", "repetition_penalty")},
         "max_tokens": 24,
     }
     if asked["predicted"]:

@@ -5,11 +5,9 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
-from mutants import mutated
 from table_world import Said
 from torch import Tensor
 
@@ -30,7 +28,7 @@ SHAPES = [
     [ROOT, 0, 0, 1, 1],
 ]
 """Trees as their nodes' parents."""
-SEEDS = [1, 3, 5]
+SEEDS = [1, 3]
 KINDS = ["distinct", "repeated", "chosen first"]
 
 
@@ -50,13 +48,6 @@ def table(seed: int) -> Table:
 def chance_of(text: Text, model: Table, given: int = 0) -> float:
     """The chance of a text after its first `given` tokens."""
     return math.prod(float(model[text[:n]][text[n]]) for n in range(given, len(text)))
-
-
-def chain(text: Text, q: Table) -> Proposal:
-    made = proposal()
-    for place, token in enumerate(text):
-        made.add(token, parent=place - 1 if place else ROOT, q=q[text[:place]])
-    return made
 
 
 def drafts(parents: list[int], q: Table, kind: str = "distinct") -> Iterator[Drafted]:
@@ -96,30 +87,24 @@ def text_of(made: Proposal, node: int) -> Text:
     return tuple(made.tokens[n] for n in made.path_to(node))
 
 
-def rows_of(trees: list[Proposal], p: Table) -> tuple[Tensor, list[int]]:
-    """p [rows, vocab] as verifiers take it, and where each tree's rows begin."""
-    starts = [0, *itertools.accumulate(len(made) + 1 for made in trees)][:-1]
-    rows = [p[text_of(made, node)] for made in trees for node in range(ROOT, len(made))]
-    return torch.stack(rows), starts
-
-
-def ends(rule: Any, trees: list[Drafted], p: Table) -> Iterator[tuple[Text, float, Tensor]]:
+def ends(trees: list[Drafted], p: Table) -> Iterator[tuple[Text, float, Tensor]]:
     """Every accepted path with its chance and the odds of the token after it."""
     proposals = [made for made, _ in trees]
-    rows, starts = rows_of(proposals, p)
-    weights, left = rule.weigh(proposals, rows, starts)
+    starts = [0, *itertools.accumulate(len(made) + 1 for made in proposals)][:-1]
+    rows = [p[text_of(made, node)] for made in proposals for node in range(ROOT, len(made))]
+    weights, left = traversal.weigh(proposals, torch.stack(rows), starts)
     for (made, reached), start in zip(trees, starts, strict=True):
-        for node in [*rule.leaves_first(made), ROOT]:
+        for node in [*traversal.leaves_first(made), ROOT]:
             chance = 1.0 if node == ROOT else min(1.0, float(weights[start + 1 + node]))
             yield text_of(made, node), reached * chance, left[start + 1 + node]
             reached *= 1.0 - chance
 
 
-def furthest(rule: Any, trees: list[Drafted], p: Table) -> float:
+def furthest(trees: list[Drafted], p: Table) -> float:
     """The largest difference of an emitted text's chance from the target's."""
     length = 1 + max(made.drafted_levels for made, _ in trees)
     said = defaultdict[Text, float](float)
-    for text, reached, odds in ends(rule, trees, p):
+    for text, reached, odds in ends(trees, p):
         if reached < 1e-15:  # rounding
             continue
         for rest in itertools.product(range(VOCAB), repeat=length - len(text)):
@@ -136,13 +121,13 @@ def test_it_emits_the_targets_distribution(shape: list[int], kind: str, seed: in
     p, q = table(seed), table(seed + 100)
     trees = list(drafts(shape, q, kind))
     assert sum(chance for _, chance in trees) == pytest.approx(1.0)
-    assert furthest(traversal, trees, p) < 1e-12
+    assert furthest(trees, p) < 1e-12
 
 
 def test_the_same_distribution_is_accepted_whole() -> None:
     p = table(1)
     trees = list(drafts(SHAPES[0], p))
-    accepted = sum(len(text) * chance for text, chance, _ in ends(traversal, trees, p))
+    accepted = sum(len(text) * chance for text, chance, _ in ends(trees, p))
     assert accepted == pytest.approx(DRAFTS)
 
 
@@ -152,42 +137,11 @@ def test_a_chain_is_accepted_further_where_a_later_token_makes_up_for_an_earlier
     q = p.flip(0)
     mean = 0.0
     for text in itertools.product(range(2), repeat=2):
-        made = chain(text, {(): q, (text[0],): q})
+        made = proposal()
+        for place, token in enumerate(text):
+            made.add(token, parent=place - 1 if place else ROOT, q=q)
         weights, _ = traversal.weigh([made], p.repeat(3, 1), [0])
         _, first, whole = weights.tolist()
         drafted = float(q[text[0]] * q[text[1]])
         mean += drafted * (2 * whole + (1 - whole) * first)
     assert mean == pytest.approx(11 / 9)
-
-
-WRONG = {
-    "weights above 1": (".clamp_(max=1.0)", ""),
-    "weights of single tokens": ("left[parents] * weights[parents, None],", "left[parents],"),
-    "a parent keeps its weight": ("weights[parents] = mass /", "mass /"),
-    "a parent's weight is its excess": (" / (mass + (1.0 - weight)).clamp_(min=tiny)", ""),
-    "a parent keeps its p": ("left[parents] = excess /", "excess /"),
-    "the root's excess everywhere": ("excess = (own - q)", "excess = (left[parents] - q)"),
-    "elder siblings come last": (
-        "for child in proposal.children(node):",
-        "for child in reversed(proposal.children(node)):",
-    ),
-    "parents come first": (
-        "        yield from leaves_first(proposal, child)\n        yield child",
-        "        yield child\n        yield from leaves_first(proposal, child)",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_rules_emit_something_else(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    made = mutated(monkeypatch, traversal, *WRONG[name])
-    assert furthest(made, list(drafts(SHAPES[1], table(101))), table(1)) > 1e-3
-
-
-def test_siblings_said_to_be_drawn_with_replacement() -> None:
-    """Drawn without it, each with the q of its parent, they are not accepted as they should."""
-    q, trees = table(101), list[Drafted]()
-    for made, chance in drafts(SHAPES[1], q):
-        made.q = [q[text_of(made, parent)] for parent in made.parents]
-        trees.append((made, chance))
-    assert furthest(traversal, trees, table(1)) > 1e-3

@@ -1,19 +1,40 @@
 """Methods' drafters and settings as vLLM's speculative_config, and what is refused."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
-from deployed_drafters import drafting, with_part
 
-from workers.bundle import Bundle, BundleError
+from schemas import MethodSpec
+from schemas.method import Setting
+from workers.bundle import Bundle, BundleError, load_bundle
 from workers.methods import get_method
 from workers.vllm_engine import shared, versions
-from workers.vllm_engine.speculation import speculative_config
+from workers.vllm_engine.speculation import FIELDS, speculative_config
+
+
+def drafting(name: str, drafter: str, tokens: int = 4, **settings: Setting) -> MethodSpec:
+    return MethodSpec(
+        name=name,
+        engine="vllm",
+        drafter=drafter,
+        verifier="rejection",
+        lossless=True,
+        source="a test",
+        settings={"drafter": settings, "stop": {"gamma": tokens}},
+    )
 
 
 def with_folder(bundle: Bundle, folder: Path, part: str) -> Bundle:
+    """Return a copy of the bundle in `folder` that has one more part, in an empty folder."""
+    shutil.copytree(bundle.path, folder, dirs_exist_ok=True)
     (folder / part).mkdir()
-    return with_part(bundle, folder, part)
+    body = json.loads((folder / "bundle.json").read_text())
+    body["parts"][part] = part
+    (folder / "bundle.json").write_text(json.dumps(body))
+    return load_bundle(folder)
 
 
 def test_public_drafters_get_their_fields(bundle: Bundle, tmp_path: Path) -> None:
@@ -65,3 +86,16 @@ def test_some_drafters_share_no_engine(bundle, tmp_path, part, spec, reason):
     family = with_folder(bundle, tmp_path, part)
     with pytest.raises(ValueError, match=f"{spec.name} cannot share an engine.*{reason}"):
         shared.speculative_config([spec, get_method("vllm_naive")], family)
+
+
+@pytest.mark.vllm
+def test_vllm_has_our_drafters_and_the_fields_of_their_settings() -> None:
+    from vllm.config import speculative as config
+
+    assert set(FIELDS) <= {
+        name
+        for entry in get_args(config.SpeculativeMethod)
+        for name in (get_args(entry) or (entry,))
+    }
+    fields = {field for names in FIELDS.values() for field in names.values()}
+    assert fields <= set(config.SpeculativeConfig.__dataclass_fields__)

@@ -103,40 +103,27 @@ class Block:
 
     def _look(self, query: Tensor, cache: LayerCache, layout: Layout) -> Tensor:
         """Attend with queries [N, heads, head_dim] under the layout's mask: [N, heads * dim]."""
-        every = query if layout.pad is None else query[layout.pad]
-        sizes = layout.sequences, layout.width
-        flat = self._listen(every, cache.keys, cache.values, layout.mask, *sizes)
-        return flat if layout.unpad is None else flat[layout.unpad]
-
-    def _listen(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        sequences: int,
-        width: int,
-    ) -> Tensor:
-        """Call attention once with queries [sequences * width, heads, head_dim]."""
-        shape = self._shape
-        kv_heads, dim = shape.kv_heads, shape.head_dim
+        shape, keys, values, mask = self._shape, cache.keys, cache.values, layout.mask
+        sequences, width, kv_heads = layout.sequences, layout.width, shape.kv_heads
+        query = query if layout.pad is None else query[layout.pad]
         # a KV head's query heads join its query tokens: [S, kv_heads, width * groups, dim]
         in_order = width == 1 or kv_heads == 1
         if not in_order:
             query = query.reshape(sequences, width, kv_heads, -1).transpose(1, 2)
-        query = query.reshape(sequences, kv_heads, width * self.groups, dim)
+        query = query.reshape(sequences, kv_heads, width * self.groups, shape.head_dim)
         if shape.score_cap is None:
             seen = F.scaled_dot_product_attention(
                 query, keys, values, attn_mask=mask, scale=shape.score_scale
             )
         else:
-            scale = shape.score_scale or dim**-0.5
+            scale = shape.score_scale or shape.head_dim**-0.5
             seen = capped_attention(
                 query, keys, values, mask=mask, scale=scale, cap=shape.score_cap
             )
         if not in_order:
             seen = seen.reshape(sequences, kv_heads, width, -1).transpose(1, 2)
-        return seen.reshape(-1, shape.heads * dim)
+        flat = seen.reshape(-1, shape.heads * shape.head_dim)
+        return flat if layout.unpad is None else flat[layout.unpad]
 
 
 def capped_attention(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -103,10 +102,8 @@ def build_layout(
     mask, places = None, _places(spans) if by_kernel and not causal else None
     if places is None:
         indices["pad"], indices["unpad"] = _padding(rows, counts, first, sequences, width)
-        if not plain and chains:
-            mask = chain_mask(spans, groups, dtype, device)
-        elif not plain:
-            mask = on(tree_mask(spans, groups, dtype), device)
+        if not plain:
+            mask = additive_mask(spans, groups, dtype, device)
     else:
         indices |= dict.fromkeys(("pad", "unpad"))
     return Layout(
@@ -189,45 +186,32 @@ def _padding(
     return pad, unpad
 
 
-def chain_mask(
+def additive_mask(
     spans: Sequence[Span], groups: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return the additive mask [S, 1, width * groups, context] of spans without branches.
+    """Return the additive mask [S, 1, width * groups, context]: 0 at slots that a token sees, -inf
+    elsewhere.
 
-    The host sends the last visible slot of each token and the device expands it: the mask of a
-    chunk of a long prompt has millions of entries.
+    The host sends the last slot that each token sees, and whole trees; the device expands it: the
+    mask of a chunk of a long prompt has millions of entries.
     """
     first, sequences, width = _rows(spans)
     reach = np.full((sequences, width), -1, dtype=np.int64)
     for span in spans:
         row, count = reach[span.lease.row - first], len(span.tokens)
-        row[:] = span.start - 1
-        row[:count] = span.start + np.arange(count)
+        if span.parents is None:
+            row[:] = span.start - 1
+            row[:count] = span.start + np.arange(count)
+        else:
+            row[:] = span.lease.length - 1
     slots = torch.arange(max(span.start + len(span.tokens) for span in spans), device=device)
     visible = slots <= on(torch.from_numpy(reach), device)[:, :, None]
-    return folded(visible, groups, dtype)
-
-
-def tree_mask(spans: Sequence[Span], groups: int, dtype: torch.dtype) -> Tensor:
-    """Return the additive mask [S, 1, width * groups, context] on the host.
-
-    It is 0 at slots that a token sees and -inf elsewhere.
-    """
-    first, sequences, width = _rows(spans)
-    context = max(span.start + len(span.tokens) for span in spans)
-    mask = np.full((sequences, width, context), -np.inf, dtype=np.float32)
     for span in spans:
-        count = len(span.tokens)
-        row = mask[span.lease.row - first]
-        if span.parents is None:
-            row[:, : span.start] = 0.0
-            row[:count, span.start : span.start + count] = _triangle(count)
-        else:
-            committed = span.lease.length
-            row[:, :committed] = 0.0
-            row[:count, committed : span.start + count] = _ancestors(span.parents)[span.read :]
-    spelled_out = torch.from_numpy(mask).to(dtype)[:, None, :, None]
-    return spelled_out.expand(-1, -1, -1, groups, -1).reshape(sequences, 1, width * groups, context)
+        if span.parents is not None:
+            seen = on(_ancestors(span.parents)[span.read :], device)
+            begin, end = span.lease.length, span.start + len(span.tokens)
+            visible[span.lease.row - first, : len(seen), begin:end] = seen
+    return folded(visible, groups, dtype)
 
 
 def folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
@@ -279,19 +263,13 @@ def _rows(spans: Sequence[Span]) -> tuple[int, int, int]:
     return first, last - first + 1, max(len(span.tokens) for span in spans)
 
 
-@lru_cache(maxsize=8)
-def _triangle(count: int) -> NDArray[np.float32]:
-    return np.triu(np.full((count, count), -np.inf, dtype=np.float32), 1)
-
-
-def _ancestors(parents: Sequence[int]) -> NDArray[np.float32]:
-    """Return the mask of a tree: a token sees itself and what its parent sees."""
-    block = np.full((len(parents), len(parents)), -np.inf, dtype=np.float32)
+def _ancestors(parents: Sequence[int]) -> Tensor:
+    """Return which of a tree's tokens each one sees: itself and what its parent sees."""
+    block = np.eye(len(parents), dtype=np.bool_)
     for index, parent in enumerate(parents):
         if parent >= 0:
-            block[index] = block[parent]
-        block[index, index] = 0.0
-    return block
+            block[index] |= block[parent]
+    return torch.from_numpy(block)
 
 
 def _logit_rows(spans: Sequence[Span], counts: list[int]) -> list[int] | None:

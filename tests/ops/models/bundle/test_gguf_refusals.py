@@ -64,34 +64,18 @@ def scaled_frequencies(_, tensors):
 
 
 REFUSED = {
-    "missing tensor": (dropped("blk.1.ffn_up.weight"), "blk.1.ffn_up.weight"),
-    "no embedding": (dropped("token_embd.weight"), "token_embd.weight"),
-    "no norm": (dropped("output_norm.weight"), "output_norm.weight"),
     "many missing": (
         dropped(*(f"blk.2.{n}.weight" for n in ("attn_q", "attn_k", "attn_v"))),
         "3 tensors are missing",
     ),
     "attention bias": (added("blk.0.attn_q.bias", 64), "blk.0.attn_q.bias"),
-    "query norm": (added("blk.0.attn_q_norm.weight", 16), "blk.0.attn_q_norm.weight"),
     "experts": (fields(llama__expert_count=8), "llama.expert_count is 8"),
-    "router": (added("blk.0.ffn_gate_inp.weight", 8, 64), "blk.0.ffn_gate_inp.weight"),
     "window": (fields(llama__attention__sliding_window=128), "llama.attention.sliding_window"),
-    "softcap": (fields(llama__final_logit_softcapping=30.0), "llama.final_logit_softcapping"),
     "logit scale": (fields(llama__logit_scale=0.5), "llama.logit_scale is 0.5"),
-    "another layer": (added("blk.3.attn_norm.weight", 64), "blk.3.attn_norm.weight"),
     "wrong shape": (added("blk.1.attn_k.weight", 64, 64), "blk.1.attn_k.weight is [64, 64]"),
-    "short norm": (added("output_norm.weight", 32), "output_norm.weight is [32]"),
-    "untied shape": (added("output.weight", 300, 64), "output.weight is [300, 64]"),
     "NaN": (spoilt("blk.0.ffn_down.weight", np.nan), "blk.0.ffn_down.weight holds NaN"),
-    "infinity": (spoilt("token_embd.weight", np.inf), "token_embd.weight holds NaN or infinity"),
     "no context": (fields(llama__context_length=MISSING), "llama.context_length is missing"),
     "too many layers": (fields(llama__block_count=2_000_000), "llama.block_count is 2000000"),
-    "zero context": (fields(llama__context_length=0), "llama.context_length is 0"),
-    "no layers": (fields(llama__block_count=MISSING), "llama.block_count is missing"),
-    "no epsilon": (
-        fields(llama__attention__layer_norm_rms_epsilon=MISSING),
-        "llama.attention.layer_norm_rms_epsilon is missing",
-    ),
     "heads by layer": (fields(llama__attention__head_count=[4, 4, 4]), "attention.head_count is"),
     "uneven heads": (fields(llama__attention__head_count_kv=3), "no multiple of head_count_kv"),
     "partial rotary": (fields(llama__rope__dimension_count=8), "llama.rope.dimension_count is 8"),
@@ -100,22 +84,13 @@ REFUSED = {
         "llama.rope.scaling.factor is 4.0 and its type 'longrope'",
     ),
     "a factor without a type": (fields(SCALING, factor=4.0), "llama.rope.scaling.factor is 4.0"),
-    "a negative factor": (
-        fields(SCALING, type="linear", factor=-4.0),
-        "llama.rope.scaling.factor is -4.0",
-    ),
     "more of YaRN": (
         fields(SCALING, type="yarn", yarn_log_multiplier=0.1),
         "llama.rope.scaling.yarn_log_multiplier",
     ),
-    "a factor in words": (
-        fields(SCALING, type="linear", factor="four"),
-        "llama.rope.scaling.factor is 'four'",
-    ),
     "an infinite base": (fields(llama__rope__freq_base=float("inf")), "llama.rope.freq_base is"),
     "tokens in words": (fields(TOKENS, tokens="abc"), "tokenizer.ggml.tokens is 'abc'"),
     "an end in words": (fields(TOKENS, eos_token_id="x"), "eos_token_id is 'x'"),
-    "a name in numbers": (fields(TOKENS, pre=3), "tokenizer.ggml.pre is 3"),
     "epsilon in words": (
         fields(llama__attention__layer_norm_rms_epsilon="small"),
         "llama.attention.layer_norm_rms_epsilon is 'small'",
@@ -124,9 +99,7 @@ REFUSED = {
         fields(SCALING, type="linear", factor=4.0, attn_factor=1.2),
         "llama.rope.scaling.attn_factor is 1.2",
     ),
-    "old linear": (fields(llama__rope__scale_linear=4.0), "llama.rope.scale_linear is 4.0"),
     "frequencies": (scaled_frequencies, "rope_freqs.weight holds factors"),
-    "long factors": (added("rope_factors_long.weight", 8), "rope_factors_long.weight"),
     "architecture": (fields(general__architecture="falcon"), "general.architecture is 'falcon'"),
     "split": (fields(split__count=3, split__no=0), "split.count is 3 and this is part 1"),
     "adapter": (fields(general__type="adapter"), "general.type is 'adapter'"),
@@ -135,15 +108,12 @@ REFUSED = {
     "no pre": (fields(TOKENS, pre=MISSING), "tokenizer.ggml.pre is missing"),
     "no merges": (fields(TOKENS, merges=MISSING), "tokenizer.ggml.merges is missing"),
     "bad merges": (fields(TOKENS, merges=["zz zz"]), "tokenizer.ggml describes no"),
-    "no tokens": (fields(TOKENS, tokens=MISSING), "tokenizer.ggml.tokens is missing"),
-    "no types": (fields(TOKENS, token_type=MISSING), "tokenizer.ggml.token_type is missing"),
     "few types": (fields(TOKENS, token_type=[1, 1, 3]), "tokenizer.ggml.token_type must have"),
     "odd types": (fields(TOKENS, token_type=[9] * 263), "tokenizer.ggml.token_type must have"),
     "vocabulary": (a_token_more, "llama.vocab_size is 263 and tokenizer.ggml.tokens has 264"),
     "twice": (a_token_twice, "has a token twice"),
     "no end": (fields(TOKENS, eos_token_id=MISSING), "eos_token_id is missing"),
     "end beyond": (fields(TOKENS, eos_token_id=9999), "eos_token_id is 9999"),
-    "begin beyond": (fields(TOKENS, bos_token_id=263), "bos_token_id is 263"),
     "end after a prompt": (fields(TOKENS, add_eos_token=True), "add_eos_token is True"),
     "normaliser": (fields(TOKENS, precompiled_charsmap=[1, 2]), "precompiled_charsmap"),
     "template": (fields(tokenizer__chat_template="{% for %}"), "tokenizer.chat_template"),
@@ -163,7 +133,7 @@ def test_what_would_be_another_model_is_refused(
     assert not list(out.parent.glob(".*"))
 
 
-@pytest.mark.parametrize("kept", [0, 3, 100, 4000, -1])
+@pytest.mark.parametrize("kept", [3, -1])
 def test_a_file_that_is_cut_off_is_refused(specadapt, gguf_file, tmp_path, kept):
     file = tmp_path / "cut.gguf"
     file.write_bytes(gguf_file.read_bytes()[:kept])

@@ -1,13 +1,12 @@
 """Every family's forward against transformers, alone, in trees and through the engine."""
 
-import asyncio
 import json
 import random
 from pathlib import Path
 
 import pytest
 import torch
-from decoding import assert_greedy, decode, hugging_face
+from decoding import hugging_face
 from transformers import PreTrainedModel
 from zoo import OURS, VOCAB, WINDOW, random_model
 from zoo import save_bundle as save
@@ -103,17 +102,6 @@ def test_steps_chains_and_trees(ours: Llama, theirs: PreTrainedModel) -> None:
     logits = read(ours, pool, Span(first, [7]), Span(second, [8]))
     same(logits[:1], wanted(theirs, [*short, *chain, 7]))
     same(logits[1:], wanted(theirs, [*long, *said, 8]))
-
-
-async def test_answers_are_those_of_generate(load_engine, bundle: Bundle) -> None:
-    engine = load_engine(["naive", "ngram"], bundle)
-    asked = [text(6, 6) * 3, text(2, 7)]
-    jobs = [(method, prompt) for method in ("naive", "ngram") for prompt in asked]
-    answers = await asyncio.gather(
-        *(decode(engine, method, prompt, max_tokens=24) for method, prompt in jobs)
-    )
-    for (_, prompt), answer in zip(jobs, answers, strict=True):
-        assert_greedy(bundle, prompt, answer.tokens, 24)
 
 
 def test_bfloat16_stays_near_float32(bundle: Bundle, theirs: PreTrainedModel) -> None:

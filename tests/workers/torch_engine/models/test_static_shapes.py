@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from static_twins import in_static_shapes
-from zoo import OURS, VOCAB, random_model
+from zoo import VOCAB, random_model
 from zoo import save_bundle as save
 
 from workers.bundle import Bundle
@@ -140,7 +140,7 @@ def test_static_forwards_are_the_exact_ones(twins: Twins, seed: int) -> None:
     live(World(twins), random.Random(seed), 256)
 
 
-@pytest.mark.parametrize("family", OURS)
+@pytest.mark.parametrize("family", ["qwen2-window", "phi3", "gemma2", "gemma3"])
 @torch.inference_mode()
 def test_every_family_in_static_shapes(family: str, tmp_path: Path) -> None:
     """Windows, capped scores and scaled embeddings too."""
