@@ -1,13 +1,14 @@
 """Reading and validation of request bodies, with errors that name the parameter."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import pydantic_core
 from pydantic import (
     BaseModel,
     ConfigDict,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
     ValidationInfo,
@@ -15,15 +16,13 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 from starlette.requests import Request as HttpRequest
 
 from deployments.errors import ApiError
 
 # The type of an error about a field that is understood and asks for what is not offered.
 UNSUPPORTED = "unsupported"
-OTHER = ":other"
-"""The tag of a Foreign in a union."""
 MAX_FIELDS = 256
 """Of one object. Every unknown field is an error of its own, and two megabytes hold many."""
 MAX_CONTAINERS = 32_768
@@ -82,7 +81,7 @@ class Input(BaseModel):
 
 
 class Foreign(Input):
-    """An object of a type that is not offered here.
+    """An object of a type that is not offered here, as the last one of a union that is told ByField.
 
     It is left out and its type is named as an unknown field is; without a set in the validation's
     context it is an error that lists `kinds`.
@@ -90,7 +89,7 @@ class Foreign(Input):
 
     model_config = ConfigDict(extra="ignore")
     kinds: ClassVar[Sequence[str]]
-    """The types that are offered in its place."""
+    """The types of the union's others."""
 
     type: str
 
@@ -112,21 +111,44 @@ class Foreign(Input):
         return value
 
 
-def by_type(other: type[Foreign], absent: str = "") -> Callable[[Any], str]:
-    """Return a discriminator of objects whose types are `other`'s kinds, for unions whose tags are
-    `:` and the type, and OTHER for a Foreign. `absent`: the type of an object without one.
+class ByField:
+    """Tell the members of a union apart by the words that each one's field may say.
 
-    A tag is no field's name: errors leave tags out of the path and keep fields.
+    The last member takes all other objects, a member that is no object all that is none. absent:
+    what an object without the field says.
     """
 
-    def tag(value: Any) -> str:
-        if isinstance(value, dict):
-            kind = value.get("type", absent)
-        else:
-            kind = getattr(value, "type", absent)
-        return f":{kind}" if isinstance(kind, str) and kind in other.kinds else OTHER
+    def __init__(self, field: str = "type", absent: str = "") -> None:
+        self._field, self._absent = field, absent
 
-    return tag
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        members = get_args(source)
+        objects = [one for one in members if isinstance(one, type)]
+        # A tag is no field's name: errors leave tags out of the path and keep fields.
+        tags = {
+            f":{word}": one
+            for one in objects
+            for word in get_args(one.model_fields[self._field].annotation)
+        }
+        plain = next((one for one in members if one not in objects), objects[-1])
+        if issubclass(objects[-1], Foreign):
+            objects[-1].kinds = [tag.removeprefix(":") for tag in tags]
+
+        def tag(value: Any) -> str:
+            if isinstance(value, dict):
+                said = value.get(self._field, self._absent)
+            elif isinstance(value, BaseModel):
+                said = getattr(value, self._field)
+            else:
+                return ":plain"
+            return f":{said}" if isinstance(said, str) and f":{said}" in tags else ":other"
+
+        choices = {**tags, ":plain": plain, ":other": objects[-1]}
+        return core_schema.tagged_union_schema(
+            {tag: handler.generate_schema(one) for tag, one in choices.items()}, tag
+        )
 
 
 Request = TypeVar("Request", bound=Input)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from deployments.api.generation import MAX_STOPS
-from deployments.api.input import OTHER, Foreign, Input, by_type
+from deployments.api.input import ByField, Foreign, Input
 from deployments.api.messages import (
     MAX_PIECES,
     CallArguments,
@@ -61,17 +61,9 @@ class ThinkingBlock(Input):
 class OtherBlock(OtherPart):
     """A block that is no text, and of no tool of the client."""
 
-    kinds = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
-
 
 Block = Annotated[
-    Annotated[TextPart, Tag(":text")]
-    | Annotated[ToolUseBlock, Tag(":tool_use")]
-    | Annotated[ToolResultBlock, Tag(":tool_result")]
-    | Annotated[ThinkingBlock, Tag(":thinking")]
-    | Annotated[ThinkingBlock, Tag(":redacted_thinking")]
-    | Annotated[OtherBlock, Tag(OTHER)],
-    Discriminator(by_type(OtherBlock)),
+    TextPart | ToolUseBlock | ToolResultBlock | ThinkingBlock | OtherBlock, ByField()
 ]
 
 
@@ -131,15 +123,8 @@ class MessagesTool(Input):
 class OtherMessagesTool(Foreign):
     """A tool that Anthropic defines, such as a web search."""
 
-    kinds = ("custom",)
 
-
-MessagesTools = list[
-    Annotated[
-        Annotated[MessagesTool, Tag(":custom")] | Annotated[OtherMessagesTool, Tag(OTHER)],
-        Discriminator(by_type(OtherMessagesTool, absent="custom")),
-    ]
-]
+MessagesTools = list[Annotated[MessagesTool | OtherMessagesTool, ByField(absent="custom")]]
 
 
 class MessagesToolChoice(Input):

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from deployments.api.input import OTHER, UNSUPPORTED, Foreign, Input, by_type
+from deployments.api.input import UNSUPPORTED, ByField, Foreign, Input
 from deployments.api.messages import (
     REPLAYED,
     CallArguments,
@@ -96,24 +96,17 @@ class ReferenceItem(Input):
 class OtherItem(Foreign):
     """An item of a tool that another service has run."""
 
-    kinds = (
-        *("message", "function_call", "custom_tool_call", "function_call_output"),
-        *("custom_tool_call_output", "reasoning", "item_reference"),
-    )
-
 
 Item = Annotated[
-    Annotated[MessageItem, Tag(":message")]
-    | Annotated[CallItem, Tag(":function_call")]
-    | Annotated[CustomCallItem, Tag(":custom_tool_call")]
-    | Annotated[OutputItem, Tag(":function_call_output")]
-    | Annotated[OutputItem, Tag(":custom_tool_call_output")]
-    | Annotated[ReasoningItem, Tag(":reasoning")]
-    | Annotated[ReferenceItem, Tag(":item_reference")]
-    | Annotated[OtherItem, Tag(OTHER)],
-    Discriminator(by_type(OtherItem, absent="message")),
+    MessageItem
+    | CallItem
+    | CustomCallItem
+    | OutputItem
+    | ReasoningItem
+    | ReferenceItem
+    | OtherItem,
+    ByField(absent="message"),
 ]
-Items = list[Item]
 
 
 def full_name(namespace: str | None, name: str) -> str:

@@ -4,11 +4,11 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
-from deployments.api.input import OTHER, Foreign, Input, by_type
+from deployments.api.input import ByField, Foreign, Input
 from deployments.api.messages import few_pieces
-from deployments.api.responses_and_messages.response_items import Items, chat_messages, full_name
+from deployments.api.responses_and_messages.response_items import Item, chat_messages, full_name
 from deployments.api.responses_and_messages.response_writer import ResponseWriter
 from deployments.api.responses_and_messages.surface import SurfaceBody
 from deployments.api.tools.fields import MAX_TOOLS, CustomDefinition, ToolName
@@ -75,7 +75,7 @@ class ResponsesCustomTool(CustomDefinition):
 
 
 class _OtherInNamespace(Foreign):
-    kinds = ("function", "custom")
+    pass
 
 
 class Namespace(Input):
@@ -85,12 +85,7 @@ class Namespace(Input):
     name: ToolName
     description: str | None = None
     tools: list[
-        Annotated[
-            Annotated[ResponsesFunction, Tag(":function")]
-            | Annotated[ResponsesCustomTool, Tag(":custom")]
-            | Annotated[_OtherInNamespace, Tag(OTHER)],
-            Discriminator(by_type(_OtherInNamespace)),
-        ]
+        Annotated[ResponsesFunction | ResponsesCustomTool | _OtherInNamespace, ByField()]
     ] = Field(default=[], max_length=MAX_TOOLS, fail_fast=True)
 
     def for_chat(self) -> list[dict[str, Any]]:
@@ -102,15 +97,9 @@ class Namespace(Input):
 class OtherResponsesTool(Foreign):
     """A tool that OpenAI would run, such as a web search."""
 
-    kinds = ("function", "custom", "namespace")
-
 
 ResponsesTool = Annotated[
-    Annotated[ResponsesFunction, Tag(":function")]
-    | Annotated[ResponsesCustomTool, Tag(":custom")]
-    | Annotated[Namespace, Tag(":namespace")]
-    | Annotated[OtherResponsesTool, Tag(OTHER)],
-    Discriminator(by_type(OtherResponsesTool)),
+    ResponsesFunction | ResponsesCustomTool | Namespace | OtherResponsesTool, ByField()
 ]
 
 
@@ -123,8 +112,6 @@ class _NamedTool(Input):
 
 
 class _OtherChoice(Foreign):
-    kinds = ("function", "custom")
-
     def for_chat(self) -> dict[str, Any]:
         return {"type": self.type}
 
@@ -132,32 +119,13 @@ class _OtherChoice(Foreign):
 class _AllowedTools(Input):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[
-        Annotated[
-            Annotated[_NamedTool, Tag(":function")]
-            | Annotated[_NamedTool, Tag(":custom")]
-            | Annotated[_OtherChoice, Tag(OTHER)],
-            Discriminator(by_type(_OtherChoice)),
-        ]
-    ] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
+    tools: list[Annotated[_NamedTool | _OtherChoice, ByField()]] = Field(
+        min_length=1, max_length=MAX_TOOLS, fail_fast=True
+    )
 
     def for_chat(self) -> dict[str, Any]:
         tools = [tool.for_chat() for tool in self.tools]
         return {"type": "allowed_tools", "allowed_tools": {"mode": self.mode, "tools": tools}}
-
-
-def _kind(choice: Any) -> str:
-    if isinstance(choice, dict):
-        return ":allowed" if choice.get("type") == "allowed_tools" else ":named"
-    return ":word"
-
-
-Choice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag(":word")]
-    | Annotated[_NamedTool, Tag(":named")]
-    | Annotated[_AllowedTools, Tag(":allowed")],
-    Discriminator(_kind),
-]
 
 
 class ResponsesRequest(SurfaceBody):
@@ -190,7 +158,7 @@ class ResponsesRequest(SurfaceBody):
     }
 
     input: Annotated[
-        str | Annotated[Items, Field(min_length=1, fail_fast=True)], BeforeValidator(few_pieces)
+        str | Annotated[list[Item], Field(min_length=1, fail_fast=True)], BeforeValidator(few_pieces)
     ]
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
@@ -200,7 +168,10 @@ class ResponsesRequest(SurfaceBody):
     tools: Annotated[list[ResponsesTool], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
         default=[]
     )
-    tool_choice: Choice | None = None
+    tool_choice: (
+        Annotated[Literal["none", "auto", "required"] | _AllowedTools | _NamedTool, ByField()]
+        | None
+    ) = None
     parallel_tool_calls: bool = True
     truncation: Literal["auto", "disabled"] = "disabled"
     service_tier: Any = None

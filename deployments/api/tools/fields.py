@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
-from deployments.api.input import OTHER, Foreign, Input, by_type
+from deployments.api.input import ByField, Foreign, Input
 from deployments.errors import invalid
 
 MAX_TOOLS = 1024
@@ -97,8 +97,6 @@ class CustomTool(Input):
 class OtherTool(Foreign):
     """A tool that the service would have to run, such as a web search."""
 
-    kinds = ("function", "custom")
-
 
 class Named(Input):
     """The name of a tool."""
@@ -128,17 +126,11 @@ class CustomChoice(Input):
         return self.custom.name
 
 
-_Choice = Annotated[
-    Annotated[NamedChoice, Tag(":function")]
-    | Annotated[CustomChoice, Tag(":custom")]
-    | Annotated[OtherTool, Tag(OTHER)],
-    Discriminator(by_type(OtherTool)),
-]
-
-
 class _Allowed(Input):
     mode: Literal["auto", "required"]
-    tools: list[_Choice] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
+    tools: list[Annotated[NamedChoice | CustomChoice | OtherTool, ByField()]] = Field(
+        min_length=1, max_length=MAX_TOOLS, fail_fast=True
+    )
 
 
 class AllowedChoice(Input):
@@ -148,26 +140,10 @@ class AllowedChoice(Input):
     allowed_tools: _Allowed
 
 
-def _kind(choice: Any) -> str:
-    if isinstance(choice, str):
-        return ":word"
-    kind = choice.get("type") if isinstance(choice, dict) else getattr(choice, "type", None)
-    return f":{kind}" if kind in ("allowed_tools", "custom") else ":named"
-
-
-Tool = Annotated[
-    Annotated[FunctionTool, Tag(":function")]
-    | Annotated[CustomTool, Tag(":custom")]
-    | Annotated[OtherTool, Tag(OTHER)],
-    Discriminator(by_type(OtherTool)),
-]
+Tool = Annotated[FunctionTool | CustomTool | OtherTool, ByField()]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag(":word")]
-    | Annotated[NamedChoice, Tag(":named")]
-    | Annotated[CustomChoice, Tag(":custom")]
-    | Annotated[AllowedChoice, Tag(":allowed_tools")],
-    Discriminator(_kind),
+    Literal["none", "auto", "required"] | CustomChoice | AllowedChoice | NamedChoice, ByField()
 ]
 
 
