@@ -19,7 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 from starlette.requests import Request as HttpRequest
 
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 
 # The type of an error about a field that is understood and asks for what is not offered.
 UNSUPPORTED = "unsupported"
@@ -42,7 +42,9 @@ class Input(BaseModel):
     drops_unknown: ClassVar[bool] = True
     """False where an unknown field is an error whatever the context."""
     without_effect: ClassVar[Collection[str]] = ()
-    """Names of fields that are accepted and not read."""
+    """Names of fields that are accepted and not read, except where they are fields of the class."""
+    only: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})
+    """What other known fields may say, which is that nothing is asked for."""
 
     @model_validator(mode="before")
     @classmethod
@@ -55,14 +57,16 @@ class Input(BaseModel):
                 "an object here has at most {most} fields, got {got}",
                 {"most": MAX_FIELDS, "got": len(value)},
             )
+        known = {field.alias or name for name, field in cls.model_fields.items()}
         given = {
             name: _whole(said)
             for name, said in value.items()
-            if said is not None and name not in cls.without_effect
+            if said is not None and (name in known or name not in cls.without_effect)
         }
+        for name in sorted(given.keys() & cls.only.keys() - known):
+            _check_only(name, given.pop(name), cls.only[name])
         ignored = info.context
         if cls.drops_unknown and isinstance(ignored, set):
-            known = {field.alias or name for name, field in cls.model_fields.items()}
             ignored |= given.keys() - known
             return {k: v for k, v in given.items() if k in known}
         return given
@@ -81,7 +85,7 @@ class Input(BaseModel):
 
 
 class Foreign(Input):
-    """An object of a type that is not offered here, as the last one of a union that is told ByField.
+    """An object of a type that is not offered here: the last member of a union with `ByField`.
 
     It is left out and its type is named as an unknown field is; without a set in the validation's
     context it is an error that lists `kinds`.
@@ -216,6 +220,16 @@ def validated(
         raise _named(error, value) from error
 
 
+def _check_only(name: str, given: Any, allowed: Sequence[Any]) -> None:
+    """Raise ApiError for a field that says something else than the values `allowed`."""
+    # bool is an int in Python, but `best_of: true` is not 1.
+    if any(given == one and isinstance(given, bool) == isinstance(one, bool) for one in allowed):
+        return
+    values = " or ".join(pydantic_core.to_json(one).decode() for one in allowed)
+    why = "not supported; leave it out" + (f" or send {values}" if values else "")
+    raise invalid(name, why, "unsupported_parameter")
+
+
 def _whole(value: Any) -> Any:
     """Return a number that is written as 1.0, or a list of such, as integers."""
     if isinstance(value, float):
@@ -265,19 +279,9 @@ def _named(error: ValidationError, body: Any) -> ApiError:
     path = _path(first, body)
     param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
     if first["type"] == "extra_forbidden":
-        return ApiError(
-            400,
-            f"unrecognised request argument: {param}",
-            param=param,
-            code="unknown_parameter",
-        )
+        return invalid(param, "unrecognised request argument", "unknown_parameter")
     if first["type"] == "missing":
-        return ApiError(
-            400,
-            f"missing required parameter: {param}",
-            param=param,
-            code="missing_required_parameter",
-        )
+        return invalid(param, "missing required parameter", "missing_required_parameter")
     code = "unsupported_parameter" if first["type"] == UNSUPPORTED else "invalid_value"
     return ApiError(400, f"{param or 'the body'}: {first['msg']}", param=param or None, code=code)
 

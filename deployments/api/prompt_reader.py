@@ -17,7 +17,7 @@ from deployments.api.request_bodies import (
 from deployments.api.tokenizers import SHORT_BYTES, Tokenizers, TokenLimit, check_beginning
 from deployments.api.tools.family import ToolFamily, identity
 from deployments.artifacts import context_length
-from deployments.errors import ApiError, invalid
+from deployments.errors import ApiError, invalid, no_model
 from deployments.guard.caller import Caller
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
@@ -66,12 +66,8 @@ class ModelNames:
         """Return what a name asks for. Raises ApiError 404 `model_not_found` for any other name."""
         chosen = self._chosen.get(model)
         if chosen is None:
-            raise ApiError(
-                404,
-                f"the model {model!r} does not exist; available models: {', '.join(self.listed)}",
-                param="model",
-                code="model_not_found",
-            )
+            available = ", ".join(self.listed)
+            raise no_model(f"the model {model!r} does not exist; available models: {available}")
         return chosen
 
     def parent(self, model: str) -> str | None:
@@ -249,7 +245,7 @@ class PromptReader:
             self._check_ids(given, field)
             ids = given
         if not ids:
-            raise ApiError(400, f"{field} is empty", param=field, code="invalid_value")
+            raise invalid(field, "is empty")
         sampling = request.sampling(len(ids), most, field, caps=self._caps)
         text = given if isinstance(given, str) else await self._text(caller, ids)
         return Prompt(
@@ -310,7 +306,7 @@ class PromptReader:
         try:
             return await self.tokenizers.read(caller, size, read)
         except ChatFormatError as error:
-            raise ApiError(400, str(error), param="messages", code="invalid_value") from error
+            raise invalid("messages", str(error)) from error
 
     async def _predicted(self, request: ChatRequest, caller: Caller) -> tuple[int, ...]:
         """Return the tokens of the predicted response. Raises ApiError for one that is longer than
@@ -327,13 +323,9 @@ class PromptReader:
         )
 
     def _long_prediction(self, tokens: int) -> ApiError:
-        return ApiError(
-            400,
-            f"prediction: at least {tokens} tokens are more than the context of "
-            f"{self._context_length}; send the part that the answer will resemble",
-            param="prediction.content",
-            code="invalid_value",
-        )
+        most = f"at least {tokens} tokens are more than the context of {self._context_length}"
+        why = f"{most}; send the part that the answer will resemble"
+        return invalid("prediction.content", why)
 
     def _check_size(
         self, size: int, request: GenerationRequest | TokenizeRequest, field: str | None

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import pydantic_core
 from fastapi.responses import JSONResponse
 
-from deployments.api.answering import headers_of
 from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
 from deployments.api.messages import Plain, function_call
@@ -89,10 +88,6 @@ class Reply:
         self._spoken = [
             Spoken(self._tokens, parser(), prompt.reasoning, called) for prompt in self._prompts
         ]
-
-    def headers(self) -> dict[str, str]:
-        """Return who answers (the first prompt's first choice) and why."""
-        return headers_of(self._firsts[0])
 
     async def whole(self) -> dict[str, Any]:
         """Return the response body without streaming. Raises ApiError if a response breaks off."""

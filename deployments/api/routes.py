@@ -17,7 +17,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from deployments.api.answering import Answering, caller_of, ignore, ignore_capped
+from deployments.api.answering import Answering, caller_of, headers_of, ignore, ignore_capped
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.event_stream import Begun, streamed
 from deployments.api.generation import GenerationRequest
@@ -36,7 +36,7 @@ from deployments.api.request_bodies import (
 )
 from deployments.api.responses_and_messages.endpoints import Surfaces
 from deployments.configuration import live_fields
-from deployments.errors import ApiError, unavailable
+from deployments.errors import ApiError, no_model, unavailable
 from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer
@@ -276,19 +276,15 @@ class HttpApi:
 
         if asked.stream:
             return await streamed(begun(), lambda error: data(error.body()))
-        reply, _ = await replied()
-        return WholeResponse(await reply.whole(), headers=reply.headers())
+        reply, answers = await replied()
+        return WholeResponse(await reply.whole(), headers=headers_of(answers[0]))
 
     def _check_answers(self, model: str | None) -> None:
         """Raise ApiError 404 for a model that only embeds."""
         if model in self._embeddings.models:
-            raise ApiError(
-                404,
-                f"the model {model!r} only embeds texts: use /v1/embeddings, or one of the models "
-                f"{', '.join(self._reader.names.listed)}",
-                param="model",
-                code="model_not_found",
-            )
+            names = ", ".join(self._reader.names.listed)
+            why = f"only embeds texts: use /v1/embeddings, or one of the models {names}"
+            raise no_model(f"the model {model!r} {why}")
 
     async def _asked(self, kind: type[Asked], request: Request) -> Asked:
         ignored = None if self.config.http.strict_fields else set[str]()

@@ -158,11 +158,6 @@ def programs(tmp_path_factory):
     if not (folder / "node_modules").exists():
         npm = ("npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *NPM)
         subprocess.run(npm, check=True)
-    for name, package in PIP.items():
-        if not (folder / name / "bin" / name).exists():
-            subprocess.run([sys.executable, "-m", "venv", str(folder / name)], check=True)
-            pip = [str(folder / name / "bin" / "python"), "-m", "pip", "install", package]
-            subprocess.run(pip, check=True)
     return folder
 
 
@@ -210,10 +205,15 @@ def run(scripted, programs, folders) -> Callable[[Client], str]:
 
 
 def program(programs: Path, name: str) -> str:
-    if name in PIP:
-        return str(programs / name / "bin" / name)
-    found = programs / "node_modules" / ".bin" / name
-    return str(found) if found.exists() else name
+    """The path of a command, which is installed first if it comes from PyPI."""
+    if name not in PIP:
+        found = programs / "node_modules" / ".bin" / name
+        return str(found) if found.exists() else name
+    binaries = programs / name / "bin"
+    if not (binaries / name).exists():
+        subprocess.run([sys.executable, "-m", "venv", str(programs / name)], check=True)
+        subprocess.run([str(binaries / "python"), "-m", "pip", "install", PIP[name]], check=True)
+    return str(binaries / name)
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -10,14 +10,14 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from deployments.api.answering import Answering, caller_of, headers_of, ignore_capped
-from deployments.api.event_stream import Begun, streamed
+from deployments.api.event_stream import Begun, Event, streamed
 from deployments.api.openapi import ANSWERED, describe
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import WholeResponse, data
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest
-from deployments.api.responses_and_messages.surface import Event, SurfaceBody, Writer
+from deployments.api.responses_and_messages.surface import SurfaceBody, Writer
 from deployments.api.tools.parser import Spoken
 from deployments.api.tools.pieces import Piece, settled
 from deployments.api.usage import usage

@@ -1,6 +1,6 @@
 """POST /v1/messages and /v1/messages/count_tokens: Anthropic's Messages, as a chat."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -62,9 +62,7 @@ class OtherBlock(OtherPart):
     """A block that is no text, and of no tool of the client."""
 
 
-Block = Annotated[
-    TextPart | ToolUseBlock | ToolResultBlock | ThinkingBlock | OtherBlock, ByField()
-]
+Block = Annotated[TextPart | ToolUseBlock | ToolResultBlock | ThinkingBlock | OtherBlock, ByField()]
 
 
 class Turn(Input):
@@ -188,10 +186,7 @@ class CountRequest(SurfaceBody):
         *("cache_control", "context_management", "diagnostics", "inference_geo", "metadata"),
         *("service_tier", "speed", "user_profile_id", "workspace_id"),
     )
-    only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "container": (),
-        "mcp_servers": ([],),
-    }
+    only: ClassVar[Mapping[str, Sequence[Any]]] = {"container": (), "mcp_servers": ([],)}
 
     messages: Annotated[list[Turn], BeforeValidator(few_pieces)] = Field(
         min_length=1, fail_fast=True

@@ -1,7 +1,7 @@
 """POST /v1/responses: OpenAI's Responses, as a chat."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -75,7 +75,7 @@ class ResponsesCustomTool(CustomDefinition):
 
 
 class _OtherInNamespace(Foreign):
-    pass
+    """A tool that OpenAI would run."""
 
 
 class Namespace(Input):
@@ -145,7 +145,7 @@ class ResponsesRequest(SurfaceBody):
         *("client_metadata", "include", "prompt_cache_options", "prompt_cache_retention"),
         *("safety_identifier", "stream_options", "user"),
     )
-    only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+    only: ClassVar[Mapping[str, Sequence[Any]]] = {
         "background": (False,),
         "context_management": ([],),
         "conversation": (),
@@ -153,12 +153,12 @@ class ResponsesRequest(SurfaceBody):
         "moderation": (),
         "previous_response_id": (),
         "prompt": (),
-        "store": (False,),
         "top_logprobs": (0,),
     }
 
     input: Annotated[
-        str | Annotated[list[Item], Field(min_length=1, fail_fast=True)], BeforeValidator(few_pieces)
+        str | Annotated[list[Item], Field(min_length=1, fail_fast=True)],
+        BeforeValidator(few_pieces),
     ]
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)

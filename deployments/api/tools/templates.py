@@ -128,10 +128,8 @@ def _in_turn(messages: Sequence[Plain], traits: Traits) -> list[Plain]:
 def _joined(first: Plain, second: Plain) -> Plain:
     """Return two messages as one of the first's role."""
     both = {**second, **first}
-    for name, empty in (("content", ""), ("reasoning_content", "")):
-        texts = [text for one in (first, second) if (text := one.get(name, empty))]
-        if name in both:
-            both[name] = _PARAGRAPH.join(texts)
+    for name in both.keys() & {"content", "reasoning_content"}:
+        both[name] = _PARAGRAPH.join(filter(None, (first.get(name), second.get(name))))
     if "tool_calls" in both:
         both["tool_calls"] = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
     return both
