@@ -1,15 +1,14 @@
 """POST /v1/embeddings: the vectors that prompts are routed by, in OpenAI's shape."""
 
 import base64
-from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from deployments.api.fair_threads import FairThreads, Spent
+from deployments.api.fair_threads import FairThreads
 from deployments.api.input import Input
 from deployments.errors import invalid, no_model, unavailable
 from deployments.guard.caller import Caller
@@ -23,7 +22,6 @@ UNSUPPORTED = "unsupported_parameter"
 _NOBODY = Caller()
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
-Result = TypeVar("Result")
 
 
 class EmbeddingRequest(Input):
@@ -80,24 +78,22 @@ class Embeddings:
             raise invalid("dimensions", f"{name} has {dimension}; leave it out", UNSUPPORTED)
         texts = asked.texts()
 
-        async def in_turn(call: Callable[[str], Result], text: str, *spent: Spent) -> Result:
-            return await self._threads.run(caller.owner, len(text), partial(call, text), *spent)
-
-        tokens = []
+        run, tokens = partial(self._threads.run, caller.owner), list[int]()
         for index, text in enumerate(texts):
-            tokens.append(count := await in_turn(encoder.token_count, text, caller.worked))
+            count = await run(len(text), partial(encoder.token_count, text), caller.worked)
+            tokens.append(count)
             if count > limit:
                 field = "input" if isinstance(asked.input, str) else f"input[{index}]"
                 why = f"{name} reads {limit} tokens; the text has {count}"
                 raise invalid(field, why, "context_length_exceeded")
         caller.read(sum(tokens))
-        vectors = [await in_turn(lambda text: encoder.embed([text])[0], text) for text in texts]
+        found = [await run(len(text), partial(encoder.embed, [text])) for text in texts]
         written = _base64 if asked.encoding_format == "base64" else np.ndarray.tolist
         return {
             "object": "list",
             "data": [
                 {"object": "embedding", "index": index, "embedding": written(vector)}
-                for index, vector in enumerate(vectors)
+                for index, [vector] in enumerate(found)
             ],
             "model": asked.model,
             "usage": {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)},

@@ -23,6 +23,8 @@ from schemas.keys import Priority
 MAX_CHOICES = 16
 MAX_BIASES = 1024
 MAX_STOPS = 128
+TOO_LONG = "context_length_exceeded"
+"""The code of the error."""
 
 WITHOUT_EFFECT = frozenset(
     (
@@ -214,7 +216,7 @@ class GenerationRequest(StructuredRequest, ABC):
 
         Without max_tokens the response may take the rest of the context, up to the endpoint's
         default. caps: a larger maximum is lowered to what is left. field: the prompt's name in
-        errors. Raises ApiError: `context_length_exceeded` if the request does not fit, and for
+        errors. Raises ApiError: TOO_LONG if the request does not fit, and for
         fields that contradict each other.
         """
         left = context_length - prompt_tokens
@@ -260,4 +262,4 @@ class GenerationRequest(StructuredRequest, ABC):
         if asked and left > 0:
             asked += f"; {self.tokens_field} may be at most {left}"
         why = f"this model's context is {context_length} tokens; the prompt has {size}{asked}"
-        return invalid(field or self.prompt_field, why, "context_length_exceeded")
+        return invalid(field or self.prompt_field, why, TOO_LONG)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from deployments.api.generation import GenerationRequest
+from deployments.api.generation import TOO_LONG, GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 from deployments.api.messages import Plain, called_bytes, joined, plain_messages
 from deployments.api.request_bodies import (
@@ -177,12 +177,14 @@ class PromptReader:
         context.
         """
         self.names.chosen(request.model or self.names.bundle)
-        if request.prompt is None:
+        text, adds = request.prompt or "", request.add_special_tokens is not False
+        size = len(text.encode()) + sum(len(joined(one.content)) for one in request.messages)
+        if (least := size // self._longest) > self._context_length:
+            why = f"at least {least} tokens; this model's context is {self._context_length}"
+            raise invalid("messages" if request.messages else "prompt", why, TOO_LONG)
+        if request.messages:
             _, _, ids = await self._chat_ids(request, caller, encode_text)
         else:
-            text, adds = request.prompt, request.add_special_tokens is not False
-            size = len(text.encode())
-            self._check_size(size, request, None)
             ids = await self.tokenizers.read(
                 caller, size, lambda each: encode_prompt(each, text, adds)
             )
@@ -202,7 +204,9 @@ class PromptReader:
         """Return the text of tokens, special ones included. Raises ApiError for an unknown model or
         token, and for more tokens than the context has."""
         self.names.chosen(request.model or self.names.bundle)
-        request.check(self._context_length)
+        if len(request.tokens) > self._context_length:  # the text of one may be long
+            most = f"at most {self._context_length}, which is this model's context"
+            raise invalid("tokens", f"{most}, got {len(request.tokens)}")
         self._check_ids(request.tokens, "tokens")
         return await self._text(caller, request.tokens)
 
@@ -234,7 +238,6 @@ class PromptReader:
         most, too_long = self._context_length, partial(self._too_long, request, field=field)
         if isinstance(given, str):
             size, adds = len(given.encode()), request.add_special_tokens
-            self._check_size(size, request, field)
 
             def encode(tokenizer: Any) -> list[int]:
                 check_beginning(given, lambda t: encode_prompt(tokenizer, t), most, too_long)
@@ -286,9 +289,10 @@ class PromptReader:
         self, request: ChatRequest | TokenizeRequest, caller: Caller, encode: Encode
     ) -> tuple[list[Plain], tuple[dict[str, str], ...], list[int]]:
         """Return a conversation as templates read it, what identifies it, and its tokens."""
-        size = sum(len(joined(message.content).encode()) for message in request.messages)
-        self._check_size(size, request, None)
-        size += sum(_MESSAGE_BYTES + called_bytes(message) for message in request.messages)
+        size = sum(
+            len(joined(message.content).encode()) + _MESSAGE_BYTES + called_bytes(message)
+            for message in request.messages
+        )
         template, offer = request.template(), request.offer
         if (
             template["variables"] or offer.tools
@@ -315,28 +319,18 @@ class PromptReader:
             return ()
         text = joined(request.prediction.content)
         limit = TokenLimit(self._context_length, self._long_prediction, {})
-        size = len(text.encode())
-        if size // self._longest > self._context_length:
-            raise self._long_prediction(size // self._longest)
-        return tuple(
-            await self.tokenizers.read(caller, size, lambda each: limit.encode(each, text))
+        read = self.tokenizers.read(
+            caller, len(text.encode()), lambda each: limit.encode(each, text)
         )
+        return tuple(await read)
 
     def _long_prediction(self, tokens: int) -> ApiError:
         most = f"at least {tokens} tokens are more than the context of {self._context_length}"
         why = f"{most}; send the part that the answer will resemble"
         return invalid("prediction.content", why)
 
-    def _check_size(
-        self, size: int, request: GenerationRequest | TokenizeRequest, field: str | None
-    ) -> None:
-        # No text has fewer tokens than this, so megabytes are refused without tokenising them.
-        least = size // self._longest
-        if least > self._context_length:
-            raise self._too_long(request, least, field)
-
     def _too_long(
-        self, request: GenerationRequest | TokenizeRequest, tokens: int, field: str | None = None
+        self, request: GenerationRequest, tokens: int, field: str | None = None
     ) -> ApiError:
         return request.too_long(f"at least {tokens} tokens", self._context_length, field)
 

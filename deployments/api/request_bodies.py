@@ -210,25 +210,12 @@ class TokenizeRequest(Templated):
             raise invalid("add_special_tokens", why, "unsupported_parameter")
         return self
 
-    def too_long(self, size: str, context_length: int, field: str | None = None) -> ApiError:
-        """Return the error for a text of `size` (in words) that exceeds the context."""
-        param = field or ("prompt" if self.messages == [] else "messages")
-        why = f"this model's context is {context_length} tokens; the text has {size}"
-        return invalid(param, why, "context_length_exceeded")
-
 
 class DetokenizeRequest(Input):
     """POST /detokenize: token ids."""
 
     model: str | None = None
     tokens: Annotated[list[_TokenId], Field(fail_fast=True)]
-
-    def check(self, context_length: int) -> None:
-        """Raise ApiError for more tokens than the context has. The text of one may be a hundred
-        characters."""
-        if len(self.tokens) > context_length:
-            most = f"at most {context_length}, which is this model's context"
-            raise invalid("tokens", f"{most}, got {len(self.tokens)}")
 
 
 class ExplainRequest(Input):

@@ -112,15 +112,19 @@ class HttpApi:
         app.add_exception_handler(HTTPException, self._http_error)
         app.add_exception_handler(Exception, self._unexpected)
         add = app.add_api_route
-        posted: tuple[tuple[str, Endpoint, type[Input], str], ...] = (
+        posted: tuple[tuple[str, Endpoint, type[Input] | None, str], ...] = (
             ("/v1/chat/completions", self.chat, ChatRequest, "Answer a conversation"),
             ("/v1/completions", self.completions, CompletionRequest, "Continue a text"),
             ("/v1/embeddings", self.embed, EmbeddingRequest, "The router's vectors of texts"),
             ("/tokenize", self.tokenize, TokenizeRequest, "The tokens of a text or a conversation"),
             ("/detokenize", self.detokenize, DetokenizeRequest, "The text of tokens"),
+            ("/v1/routing/explain", self.explain, ExplainRequest, "Where a prompt would go"),
+            ("/admin/routing/rollback", self.rollback, RollbackRequest, "Go back to a state"),
+            ("/admin/routing/reset", self.reset, None, "Forget what was learned"),
         )
         for path, takes, asked, summary in posted:
-            headers = ANSWERED if issubclass(asked, GenerationRequest) else None
+            answers = asked is not None and issubclass(asked, GenerationRequest)
+            headers = OBJECTIVES if asked is ExplainRequest else ANSWERED if answers else None
             add(path, takes, methods=["POST"], openapi_extra=describe(summary, asked, headers))
         for path, reads, summary in (
             ("/v1/models", self.models, "The models a request may name"),
@@ -135,14 +139,6 @@ class HttpApi:
             ),
         ):
             add(path, reads, methods=READING, openapi_extra=describe(summary))
-        back = describe("Go back to an earlier state; the present one is kept", RollbackRequest)
-        add("/admin/routing/rollback", self.rollback, methods=["POST"], openapi_extra=back)
-        reset = describe("Forget what was learned; the present state is kept")
-        add("/admin/routing/reset", self.reset, methods=["POST"], openapi_extra=reset)
-        shown = describe(
-            "Where a prompt would go, without answering it", ExplainRequest, OBJECTIVES
-        )
-        add("/v1/routing/explain", self.explain, methods=["POST"], openapi_extra=shown)
         self._surfaces.add_to(app)
         add("/openapi.json", self.openapi, methods=READING)
         add("/", self.page, methods=READING)

@@ -73,7 +73,9 @@ def bench_serve(
     ] = None,
     turns: Annotated[
         int,
-        flags.option("--turns", "times that each prompt is asked, in one conversation", min=1),
+        flags.option(
+            "--turns", "turns of each conversation: the prompt file's, else the prompt again", min=1
+        ),
     ] = 1,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
@@ -193,11 +195,12 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
     )
     if figures["settings"]["turns"] > 1:
         rows = [
-            [name, turn + 1, one["ttft_ms_p50"], one["cached"]]
+            [name, turn + 1, *one.values()]
             for name, own in arms.items()
             for turn, one in enumerate(own["by_turn"])
         ]
-        yield table("By turn", ["arm", "turn", "TTFT p50, ms", "prompt cached"], rows)
+        columns = ("TTFT p50, ms", "tokens/s", "prompt", "cached", "prefix cached")
+        yield table("By turn", ["arm", "turn", *columns], rows)
     if len(arms) > 1 and figures["same_text"] is not None:
         yield f"share of prompts with the same text from all arms: {cell(figures['same_text'])}"
 

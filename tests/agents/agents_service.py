@@ -46,6 +46,7 @@ ORIGIN = f"http://127.0.0.1:{free_port()}"
 IMPORTS = {
     "openai": "/node_modules/openai/index.mjs",
     "@anthropic-ai/sdk": "/node_modules/@anthropic-ai/sdk/index.mjs",
+    "@opentelemetry/api": "/node_modules/@opentelemetry/api/dist/index.mjs",
     "standardwebhooks": "data:text/javascript,export class Webhook {}",
 }
 QUIET = {
@@ -226,7 +227,7 @@ def environment(home: Path) -> dict[str, str]:
 def litellm(programs: Path, home: Path, url: str) -> Iterator[str]:
     """LiteLLM's proxy before the service."""
     port, file = free_port(), home / "litellm.yaml"
-    served = {"model": "openai/tiny", "api_base": f"{url}/v1", "api_key": "unused"}
+    served = {"model": "hosted_vllm/tiny", "api_base": f"{url}/v1", "api_key": "unused"}
     listed = {"model_list": [{"model_name": "tiny", "litellm_params": served}]}
     file.write_text(json.dumps(listed))
     where = ("--config", str(file), "--host", "127.0.0.1", "--port", str(port))

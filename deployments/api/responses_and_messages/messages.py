@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from deployments.api.generation import MAX_STOPS
-from deployments.api.input import ByField, Foreign, Input
+from deployments.api.input import ByField, Input
 from deployments.api.messages import (
     MAX_PIECES,
     CallArguments,
@@ -19,7 +19,7 @@ from deployments.api.messages import (
 )
 from deployments.api.responses_and_messages.message_writer import MessageWriter
 from deployments.api.responses_and_messages.surface import SurfaceBody
-from deployments.api.tools.fields import MAX_TOOLS, ToolName
+from deployments.api.tools.fields import MAX_TOOLS
 from deployments.errors import invalid
 
 BILLING = "x-anthropic-billing-header:"
@@ -99,30 +99,18 @@ class Turn(Input):
         return messages[-1]
 
 
-class MessagesTool(Input):
-    """A function of the client."""
-
-    without_effect = (
-        *("allowed_callers", "cache_control", "eager_input_streaming", "input_examples"),
-    )
-
-    type: Literal["custom"] = "custom"
-    name: ToolName
-    description: str | None = None
-    input_schema: dict[str, Any]
-    strict: bool = False
-
-    def for_chat(self) -> dict[str, Any]:
-        """Return the chat's tool."""
-        function = {"name": self.name, "description": self.description, "strict": self.strict}
-        return {"type": "function", "function": function | {"parameters": self.input_schema}}
-
-
-class OtherMessagesTool(Foreign):
-    """A tool that Anthropic defines, such as a web search."""
-
-
-MessagesTools = list[Annotated[MessagesTool | OtherMessagesTool, ByField(absent="custom")]]
+def chat_tool(tool: Any) -> Any:
+    """Return a tool as a chat has it. One that Anthropic defines, such as a web search, and what is
+    no tool are told apart there."""
+    match tool:
+        case {"type": str(kind)} if kind != "custom":
+            return tool
+        case {"input_schema": schema, **rest}:
+            function = {name: given for name, given in rest.items() if name != "type"}
+            return {"type": "function", "function": function | {"parameters": schema}}
+        case {"name": str()}:
+            raise invalid("tools", "each tool needs an input_schema")
+    return tool
 
 
 class MessagesToolChoice(Input):
@@ -145,31 +133,26 @@ class MessagesToolChoice(Input):
         return {"any": "required"}.get(self.type, self.type)
 
 
-class _OutputFormat(Input):
-    type: Literal["json_schema"]
-    schema_: dict[str, Any] = Field(alias="schema")
-
-
 class OutputConfig(Input):
     """The form of the response, and how much the model reasons."""
 
     effort: Any = None
-    format: _OutputFormat | None = None
+    format: Any = None
 
-    def form(self) -> dict[str, Any] | None:
+    def form(self) -> Any:
         """Return the chat's response_format."""
-        if self.format is None:
-            return None
-        schema = {"name": "answer", "schema": self.format.schema_}
-        return {"type": "json_schema", "json_schema": schema}
+        match self.format:
+            case {"type": "json_schema", **rest}:
+                return {"type": "json_schema", "json_schema": {"name": "answer"} | rest}
+        return self.format
 
 
 class Thinking(Input):
     """Whether the model thinks, where its chat template can say so, and its thoughts are shown."""
 
+    without_effect = ("budget_tokens", "display")
+
     type: Literal["enabled", "adaptive", "disabled"]
-    budget_tokens: Any = None
-    display: Any = None
 
 
 class CountRequest(SurfaceBody):
@@ -177,6 +160,7 @@ class CountRequest(SurfaceBody):
 
     names: ClassVar[Mapping[str, str]] = {
         "stop": "stop_sequences",
+        "function.name": "name",
         "function.parameters": "input_schema",
         "reasoning_effort": "output_config.effort",
         "response_format.json_schema": "output_config.format",
@@ -192,7 +176,7 @@ class CountRequest(SurfaceBody):
         min_length=1, fail_fast=True
     )
     system: Content = ""
-    tools: MessagesTools = Field(default=[], max_length=MAX_TOOLS, fail_fast=True)
+    tools: list[Any] = Field(default=[], max_length=MAX_TOOLS)
     tool_choice: MessagesToolChoice | None = None
     output_config: OutputConfig = OutputConfig()
     thinking: Thinking = Thinking(type="adaptive")
@@ -206,7 +190,7 @@ class CountRequest(SurfaceBody):
         return {
             "messages": messages,
             "continue_final_message": last["role"] == "assistant" and "tool_calls" not in last,
-            "tools": [tool.for_chat() for tool in self.tools if isinstance(tool, MessagesTool)],
+            "tools": [*map(chat_tool, self.tools)],
             "tool_choice": None if choice is None else choice.for_chat(),
             "parallel_tool_calls": choice is None or not choice.disable_parallel_tool_use,
             "response_format": self.output_config.form(),
@@ -228,14 +212,11 @@ class MessagesRequest(CountRequest):
     """A conversation to continue. `store` is as in a chat; Anthropic has no such field."""
 
     ping: ClassVar[str] = 'event: ping\ndata: {"type":"ping"}\n\n'
+    caps: ClassVar[bool | None] = True  # clients must send a maximum: they send their model's
 
     max_tokens: int = Field(ge=1)
     stop_sequences: list[str] = Field(default=[], max_length=MAX_STOPS)
     store: bool | None = None
-
-    @property
-    def caps(self) -> bool:
-        return True  # clients must send a maximum, and send their model's largest
 
     def chat_body(self) -> dict[str, Any]:
         # The engine names no stop sequence that it has found, so the text keeps it.

@@ -11,10 +11,7 @@ from deployments.api.messages import (
     REPLAYED,
     CallArguments,
     Content,
-    OtherPart,
     Part,
-    RefusalPart,
-    TextPart,
     function_call,
     joined,
 )
@@ -133,15 +130,11 @@ def chat_messages(given: str | Sequence[Item], instructions: str | None) -> list
             case CallItem() | CustomCallItem():
                 _answer(messages).setdefault("tool_calls", []).append(item.plain())
             case ReasoningItem():
-                text = _text(item.content) or _text(item.summary)
+                text = "\n\n".join(part.text for part in item.content or item.summary)
                 if text:
                     said = _answer(messages, "tool_calls", "content")
                     said["reasoning_content"] = said.get("reasoning_content", "") + text
     return messages
-
-
-def _text(parts: Sequence[TextPart | RefusalPart | OtherPart]) -> str:
-    return "\n\n".join(part.text for part in parts)
 
 
 def _answer(messages: list[dict[str, Any]], *without: str) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class SurfaceBody(Passed, ABC):
     """The names that fields of a chat request have here, for errors: the first that is found."""
     ping: ClassVar[str] = COMMENT
     """Sent to keep an idle stream open."""
+    caps: ClassVar[bool | None] = None
+    """Whether max_tokens is lowered to what the context has left; None: as configured."""
 
     model: str
     stream: bool = False
@@ -58,12 +60,6 @@ class SurfaceBody(Passed, ABC):
     @abstractmethod
     def writer(self, answer_id: str, prompt_tokens: int, /) -> "Writer":
         """Return a writer of the response."""
-
-    @property
-    def caps(self) -> bool | None:
-        """Return whether max_tokens is lowered to what the context has left; None: as
-        configured."""
-        return None
 
     @property
     def shortens(self) -> bool:

@@ -17,6 +17,10 @@ ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r'^[^\s"\\
 class FunctionDefinition(Input):
     """A function of the client. parameters: a JSON schema of its arguments; none without it."""
 
+    without_effect = (
+        *("allowed_callers", "cache_control", "eager_input_streaming", "input_examples"),
+    )
+
     name: ToolName
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -49,32 +53,20 @@ class FunctionTool(Input):
         return {"type": "function", "function": function}
 
 
-class _Syntax(Input):
-    syntax: str
-    definition: str
-
-
-class _Format(Input):
-    type: Literal["text", "grammar"] = "text"
-    syntax: str | None = None
-    definition: str | None = None
-    grammar: _Syntax | None = None
-
-
 class CustomDefinition(Input):
     """A tool that takes a text. format: the text's grammar, which the model is shown."""
 
     name: ToolName
     description: str | None = None
-    format: _Format = _Format()
+    format: dict[str, Any] = Field(default={})
 
     @property
     def function(self) -> FunctionDefinition:
         """Return the function of one string that the model is offered."""
-        form = self.format.grammar or self.format
         described = [self.description or ""]
-        if form.definition is not None:
-            described.append(f"The input follows this {form.syntax} grammar:\n{form.definition}")
+        match self.format.get("grammar", self.format):
+            case {"syntax": syntax, "definition": definition}:
+                described.append(f"The input follows this {syntax} grammar:\n{definition}")
         return FunctionDefinition(
             name=self.name,
             description="\n\n".join(filter(None, described)) or None,

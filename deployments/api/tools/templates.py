@@ -96,12 +96,12 @@ def _one_system(messages: Sequence[Plain], told: list[str], traits: Traits) -> l
     """Return messages with what is `told` in the first system message, and with those that the
     template does not write."""
     first = 1 if traits.systems and messages[0]["role"] == "system" else 0
-    merged = [
-        (not traits.systems or index < first) and message["role"] == "system"
-        for index, message in enumerate(messages)
-    ]
-    systems = [m["content"] for m, gone in zip(messages, merged, strict=True) if gone]
-    rest = [m for m, gone in zip(messages, merged, strict=True) if not gone]
+    systems, rest = list[str](), list[Plain]()
+    for index, message in enumerate(messages):
+        if message["role"] == "system" and (not traits.systems or index < first):
+            systems.append(message["content"])
+        else:
+            rest.append(message)
     text = _PARAGRAPH.join([*systems, *told])
     if not text:
         return rest
