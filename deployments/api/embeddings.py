@@ -88,12 +88,13 @@ class Embeddings:
                 raise invalid(field, why, "context_length_exceeded")
         caller.read(sum(tokens))
         found = [await run(len(text), partial(encoder.embed, [text])) for text in texts]
-        written = _base64 if asked.encoding_format == "base64" else np.ndarray.tolist
+        packed = asked.encoding_format == "base64"
+        vectors = [_base64(vector) if packed else vector.tolist() for [vector] in found]
         return {
             "object": "list",
             "data": [
-                {"object": "embedding", "index": index, "embedding": written(vector)}
-                for index, [vector] in enumerate(found)
+                {"object": "embedding", "index": index, "embedding": vector}
+                for index, vector in enumerate(vectors)
             ],
             "model": asked.model,
             "usage": {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)},

@@ -129,7 +129,7 @@ class ByField:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         members = get_args(source)
-        objects = [one for one in members if isinstance(one, type)]
+        objects: list[Any] = [one for one in members if isinstance(one, type)]
         # A tag is no field's name: errors leave tags out of the path and keep fields.
         tags = {
             f":{word}": one

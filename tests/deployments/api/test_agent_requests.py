@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from asking import posted, reached, recorded
 from service_here import ingress_here
 
@@ -117,3 +118,25 @@ def test_all_parts_of_an_earlier_response_are_read():
     request = parse(ChatRequest, json.dumps(asked).encode(), ignored=ignored)
     assert request.messages[1].plain()["reasoning_content"] == "Well"
     assert ignored == set()
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+async def test_a_turn_reads_those_before_it_from_the_cache(tools_ingress, path):
+    """Nothing that comes before the new question is written anew."""
+    said, before = [], 0
+    for turn in range(3):
+        said.append({"role": "user", "content": f"Edit {turn}: " + "total = 1\n" * 25})
+        field = "input" if path == RESPONSES else "messages"
+        made = await posted(tools_ingress, path, body(path, **{field: said, "temperature": 0}))
+        if path == CHAT:
+            usage, spoken = made["usage"], [made["choices"][0]["message"]]
+            read, cached = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+        elif path == RESPONSES:
+            usage, spoken = made["usage"], made["output"]
+            read, cached = usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]
+        else:
+            usage, spoken = made["usage"], [{"role": "assistant", "content": made["content"]}]
+            cached = usage["cache_read_input_tokens"]
+            read = usage["input_tokens"] + cached
+        assert cached >= 0.95 * before
+        said, before = [*said, *spoken], read
