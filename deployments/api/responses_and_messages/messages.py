@@ -160,8 +160,8 @@ class CountRequest(SurfaceBody):
 
     names: ClassVar[Mapping[str, str]] = {
         "stop": "stop_sequences",
-        "function.name": "name",
         "function.parameters": "input_schema",
+        "function.": "",
         "reasoning_effort": "output_config.effort",
         "response_format.json_schema": "output_config.format",
         "response_format": "output_config.format",

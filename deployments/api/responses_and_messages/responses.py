@@ -49,7 +49,7 @@ def nested(one: Any) -> Any:
                 "type": "allowed_tools",
                 "allowed_tools": rest | {"tools": [*map(nested, tools)]},
             }
-        case {"type": str(kind), **rest} if rest:
+        case {"type": str(kind), **rest} if rest or kind in ("function", "custom"):
             return {"type": kind, kind: rest}
     return one
 
@@ -64,9 +64,8 @@ class ResponsesRequest(SurfaceBody):
         "response_format.json_schema": "text.format",
         "response_format": "text.format",
         "tool_choice.allowed_tools": "tool_choice",
-        "function.name": "name",
-        "function.parameters": "parameters",
-        "tool_choice.function": "tool_choice.name",
+        "function.": "",
+        "custom.": "",
         "reasoning_effort": "reasoning.effort",
         "verbosity": "text.verbosity",
     }
