@@ -69,7 +69,7 @@ class ModelName(StringConvertor):
 register_url_convertor("model", ModelName())
 
 Asked = TypeVar("Asked", bound=Input)
-Endpoint = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[..., Awaitable[Response]]
 
 
 class HttpApi:

@@ -62,11 +62,12 @@ class StructuredOutputs(Input):
     def grammars(self) -> Iterator[tuple[str, Grammar]]:
         """Yield each constraint with its field."""
         schema, choice = self.json_, self.choice
+        choices = None if choice is None else "start: " + " | ".join(map(json.dumps, choice))
         own = "gbnf" if "::=" in (self.grammar or "") else "lark"
         written: dict[str, tuple[Any, str | None]] = {
             "json": ("json_schema", json.dumps(schema) if isinstance(schema, dict) else schema),
             "regex": ("regex", self.regex),
-            "choice": ("lark", choice and "start: " + " | ".join(map(json.dumps, choice))),
+            "choice": ("lark", choices),
             "grammar": (own, self.grammar),
         }
         for name, (kind, text) in written.items():

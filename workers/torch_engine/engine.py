@@ -253,6 +253,8 @@ def load_models(
     )
     built = {spec.name: Method(spec, context) for spec in methods}
     with torch.inference_mode():
+        if device.type == "cpu" and config.threads > 1:
+            target.choose_threads(config.threads)
         if target.costs.wanted:
             target.measure_costs()
         joint = target.joint_rows(min(chunk, capacity))

@@ -60,6 +60,27 @@ class Target:
         for rows, taken in zip(MEASURED_ROWS, zip(*rounds, strict=True), strict=True):
             self.costs.measured(rows, min(taken))
 
+    def choose_threads(self, most: int) -> None:
+        """Make torch use `most` threads, or one fewer if that is faster now.
+
+        The threads wait for each other in every operator, so a process that keeps one of their
+        cores busy slows all of them down. On an idle machine `most` is faster.
+        """
+        counts = (most, most - 1)
+        taken: dict[int, list[float]] = {count: [] for count in counts}
+        for count in counts * REPEATS:
+            torch.set_num_threads(count)
+            taken[count].append(self._usual(1))
+        all_threads, fewer = (median(taken[count]) for count in counts)
+        if fewer >= all_threads:
+            torch.set_num_threads(most)
+        else:
+            log.warning(
+                "engine.threads: a forward takes %.1f ms with %d threads and %.1f ms with %d, so "
+                "decoding uses %d: other processes keep the cores busy",
+                *(1000 * all_threads, most, 1000 * fewer, most - 1, most - 1),
+            )
+
     def works(self) -> bool:
         """Return whether a forward works that computes nothing of any request. Takes a free row."""
         try:

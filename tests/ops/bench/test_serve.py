@@ -253,6 +253,7 @@ def test_without_an_address_a_service_is_started(serve, served_config, tmp_path)
     routed = figures["arms"]["routed"]
     assert (routed["requests"], routed["errors"]) == (2, {})
     assert figures["settings"]["started_by"] == "this command"
+    assert any(name.endswith("ingress") and ms > 0 for name, ms in figures["processor_ms"].items())
 
 
 def test_a_service_that_cannot_start_says_why(tiny_bundle, tmp_path):

@@ -162,3 +162,15 @@ def test_cuda_where_there_is_none_is_refused(load_engine, byte_bundle: Bundle) -
         pytest.skip("this machine has CUDA")
     with pytest.raises(ValueError, match="no CUDA device"):
         load_engine(["naive"], byte_bundle, device="cuda")
+
+
+@pytest.mark.parametrize(("seconds", "used"), [({2: 0.007, 1: 0.012}, 2), ({2: 0.11, 1: 0.03}, 1)])
+def test_a_busy_neighbour_costs_a_thread(make_rig, byte_bundle, monkeypatch, seconds, used):
+    target = make_rig(byte_bundle, ["naive"]).engine._target
+    monkeypatch.setattr(target.stopwatch, "seconds", lambda: seconds[torch.get_num_threads()])
+    before = torch.get_num_threads()
+    try:
+        target.choose_threads(2)
+        assert torch.get_num_threads() == used
+    finally:
+        torch.set_num_threads(before)
