@@ -221,8 +221,8 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
             for name, own in arms.items()
             for turn, one in enumerate(own["by_turn"])
         ]
-        columns = ("TTFT p50, ms", "tokens/s", "prompt", "cached", "prefix cached")
-        yield table("By turn", ["arm", "turn", *columns], rows)
+        by_turn = ("TTFT p50, ms", "tokens/s", "prompt", "cached", "prefix cached")
+        yield table("By turn", ["arm", "turn", *by_turn], rows)
     if spent := figures["processor_ms"]:
         rows = [[name, ms] for name, ms in spent.items() if ms >= LEAST_MS]
         yield table("Processor time per request, ms", ["process", "ms"], rows)
