@@ -125,7 +125,7 @@ async def test_a_turn_reads_those_before_it_from_the_cache(tools_ingress, path):
     """Nothing that comes before the new question is written anew."""
     said, before = [], 0
     for turn in range(3):
-        said.append({"role": "user", "content": f"Edit {turn}: " + "total = 1\n" * 25})
+        said.append({"role": "user", "content": f"Edit {turn}: " + "total = 1\n" * 16})
         field = "input" if path == RESPONSES else "messages"
         made = await posted(tools_ingress, path, body(path, **{field: said, "temperature": 0}))
         if path == CHAT:
