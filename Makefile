@@ -41,6 +41,7 @@ test-browser: $(VENV)/.browser install
 	$(BIN)/python -m pytest -m browser tests/browser $(ARGS)
 
 test-agents: $(VENV)/.test install
+	@tests/browser/install-chromium
 	$(BIN)/python -m pytest -m agents tests/agents $(ARGS)
 
 test-vllm: $(VENV)/.test install-vllm

@@ -89,9 +89,14 @@ class ApiError(Exception):
         return {"retry-after": str(self.retry_after)} if later else {}
 
 
-def invalid(param: str, why: str) -> ApiError:
+def invalid(param: str, why: str, code: str = "invalid_value") -> ApiError:
     """Return the error for a parameter whose value is not possible."""
-    return ApiError(400, f"{param}: {why}", param=param, code="invalid_value")
+    return ApiError(400, f"{param}: {why}", param=param, code=code)
+
+
+def no_model(why: str) -> ApiError:
+    """Return the error for a model that does not answer the request."""
+    return ApiError(404, why, param="model", code="model_not_found")
 
 
 def line_full() -> ApiError:

@@ -1,27 +1,27 @@
 """POST /v1/embeddings: the vectors that prompts are routed by, in OpenAI's shape."""
 
 import base64
-from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from deployments.api.fair_threads import FairThreads, Spent
+from deployments.api.fair_threads import FairThreads
 from deployments.api.input import Input
-from deployments.errors import ApiError, unavailable
+from deployments.errors import invalid, no_model, unavailable
 from deployments.guard.caller import Caller
 from router.embed import Encoder
 
 MAX_INPUTS = 2048
 MAX_CHARACTERS = 8192
 
+UNSUPPORTED = "unsupported_parameter"
+
 _NOBODY = Caller()
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
-Result = TypeVar("Result")
 
 
 class EmbeddingRequest(Input):
@@ -38,12 +38,7 @@ class EmbeddingRequest(Input):
     @classmethod
     def _is_text(cls, value: Any) -> Any:
         if isinstance(value, list) and any(isinstance(one, int | list) for one in value):
-            raise ApiError(
-                400,
-                "input: token ids are not supported; send text",
-                param="input",
-                code="unsupported_parameter",
-            )
+            raise invalid("input", "token ids are not supported; send text", UNSUPPORTED)
         return value
 
     def texts(self) -> list[str]:
@@ -76,61 +71,34 @@ class Embeddings:
         encoder = self._encoder
         if encoder is None:
             raise unavailable("the encoder cannot be read: see the log, then restart")
-        _check_model(asked, encoder)
+        name, dimension, limit = encoder.info.name, encoder.info.dimension, encoder.max_tokens
+        if asked.model != name:
+            raise no_model(f"the model {asked.model!r} does not embed; {name} does")
+        if asked.dimensions not in (None, dimension):
+            raise invalid("dimensions", f"{name} has {dimension}; leave it out", UNSUPPORTED)
         texts = asked.texts()
 
-        async def in_turn(call: Callable[[str], Result], text: str, *spent: Spent) -> Result:
-            return await self._threads.run(caller.owner, len(text), partial(call, text), *spent)
-
-        tokens = []
+        run, tokens = partial(self._threads.run, caller.owner), list[int]()
         for index, text in enumerate(texts):
-            tokens.append(count := await in_turn(encoder.token_count, text, caller.worked))
-            if count > encoder.max_tokens:
-                raise _too_long(asked, index, count, encoder.max_tokens)
+            count = await run(len(text), partial(encoder.token_count, text), caller.worked)
+            tokens.append(count)
+            if count > limit:
+                field = "input" if isinstance(asked.input, str) else f"input[{index}]"
+                why = f"{name} reads {limit} tokens; the text has {count}"
+                raise invalid(field, why, "context_length_exceeded")
         caller.read(sum(tokens))
-        vectors = [await in_turn(lambda text: encoder.embed([text])[0], text) for text in texts]
-        written = _base64 if asked.encoding_format == "base64" else _floats
+        found = [await run(len(text), partial(encoder.embed, [text])) for text in texts]
+        packed = asked.encoding_format == "base64"
+        vectors = [_base64(vector) if packed else vector.tolist() for [vector] in found]
         return {
             "object": "list",
             "data": [
-                {"object": "embedding", "index": index, "embedding": written(vector)}
+                {"object": "embedding", "index": index, "embedding": vector}
                 for index, vector in enumerate(vectors)
             ],
             "model": asked.model,
             "usage": {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)},
         }
-
-
-def _check_model(asked: EmbeddingRequest, encoder: Encoder) -> None:
-    name, dimension = encoder.info.name, encoder.info.dimension
-    if asked.model != name:
-        raise ApiError(
-            404,
-            f"the model {asked.model!r} does not embed; {name} does",
-            param="model",
-            code="model_not_found",
-        )
-    if asked.dimensions not in (None, dimension):
-        raise ApiError(
-            400,
-            f"dimensions: {name} has {dimension}; leave it out",
-            param="dimensions",
-            code="unsupported_parameter",
-        )
-
-
-def _too_long(asked: EmbeddingRequest, index: int, count: int, limit: int) -> ApiError:
-    param = "input" if isinstance(asked.input, str) else f"input[{index}]"
-    return ApiError(
-        400,
-        f"{param}: {asked.model} reads {limit} tokens; the text has {count}",
-        param=param,
-        code="context_length_exceeded",
-    )
-
-
-def _floats(vector: NDArray[np.float32]) -> list[float]:
-    return [float(value) for value in vector]
 
 
 def _base64(vector: NDArray[np.float32]) -> str:

@@ -12,6 +12,8 @@ from deployments.api.answering import headers_of, told_of
 from deployments.errors import ApiError
 from deployments.request.answered import Answer
 
+Event = tuple[str, dict[str, Any]]
+"""A server-sent event: its name and its data."""
 FIRST_SECONDS = 5.0
 """Time after which a stream begins without its first chunk, and so without the headers that name
 the method."""

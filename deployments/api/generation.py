@@ -1,20 +1,20 @@
 """What OpenAI's generating endpoints ask for in common, and how it maps to decoding.
 
-Every field of OpenAI's and vLLM's requests is one of: obeyed (a model field below), without effect
-here or refused unless it asks for nothing (both in `known_fields.py`). Other fields are unknown.
+Every field of OpenAI's and vLLM's requests is one of: obeyed (a model field below), in
+WITHOUT_EFFECT, or in ONLY: refused unless it asks for nothing. Other fields are unknown.
 Defaults are the bundle's (`sampling` in its bundle.json), else OpenAI's: temperature 1, top_p 1.
 """
 
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.api.input import Input
-from deployments.api.known_fields import without_known
 from deployments.api.structured import StructuredRequest
 from deployments.errors import ApiError, invalid
 from schemas import SamplingParams
@@ -23,6 +23,49 @@ from schemas.keys import Priority
 MAX_CHOICES = 16
 MAX_BIASES = 1024
 MAX_STOPS = 128
+TOO_LONG = "context_length_exceeded"
+"""The code of the error."""
+
+WITHOUT_EFFECT = frozenset(
+    (
+        *("guided_decoding_backend", "include_reasoning", "metadata", "mm_payload"),
+        *("parallel_tool_calls", "prompt_cache_options", "prompt_cache_retention"),
+        *("reasoning_effort", "request_id", "return_mm_kwargs", "return_token_offsets"),
+        *("routed_experts_prompt_start", "safety_identifier", "session_id"),
+        *("spaces_between_special_tokens", "stream_interval", "truncation_side", "user"),
+        "verbosity",
+    )
+)
+_UNSET = (
+    *("audio", "chat_template", "guided_whitespace_pattern", "moderation", "prediction"),
+    *("prompt_embeds", "prompt_logprobs", "repetition_detection", "thinking_token_budget"),
+    *("truncate_prompt_tokens", "web_search_options"),
+)
+_FALSE = (
+    *("add_special_tokens", "echo", "return_prompt_text", "return_tokens_as_token_ids"),
+    *("use_beam_search", "watermarking"),
+)
+_NO_ITEMS = (
+    *("allowed_token_ids", "bad_words", "documents", "functions", "logprob_token_ids"),
+    "tools",
+)
+_NO_FIELDS = (
+    *("ec_transfer_params", "kv_transfer_params", "media_io_kwargs", "mm_processor_kwargs"),
+    "vllm_xargs",
+)
+ONLY: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(_UNSET, ()),
+    **dict.fromkeys(_FALSE, (False,)),
+    **dict.fromkeys(_NO_ITEMS, ([],)),
+    **dict.fromkeys(_NO_FIELDS, ({},)),
+    "best_of": (1,),
+    "function_call": ("none", "auto"),
+    "length_penalty": (1.0,),
+    "modalities": (["text"],),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+}
+"""What a parameter that is not offered may say, which is that nothing is asked for."""
 
 _TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 _Bias = Annotated[float, Field(ge=-100.0, le=100.0)]
@@ -88,6 +131,8 @@ class GenerationRequest(StructuredRequest, ABC):
     default_max_tokens: ClassVar[int | None]
     """Output tokens where the request names no maximum; None: what the context has left."""
     prompt_field: ClassVar[str]
+    without_effect = WITHOUT_EFFECT
+    only = ONLY
 
     model: str
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
@@ -121,11 +166,6 @@ class GenerationRequest(StructuredRequest, ABC):
     cache_salt: _Scope | None = None
     speculation: Speculation = Speculation()
     store: bool | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _asks_for_nothing_else(cls, value: Any) -> Any:
-        return without_known(value, cls.model_fields) if isinstance(value, dict) else value
 
     @property
     def wanted_tokens(self) -> int | None:
@@ -176,7 +216,7 @@ class GenerationRequest(StructuredRequest, ABC):
 
         Without max_tokens the response may take the rest of the context, up to the endpoint's
         default. caps: a larger maximum is lowered to what is left. field: the prompt's name in
-        errors. Raises ApiError: `context_length_exceeded` if the request does not fit, and for
+        errors. Raises ApiError: TOO_LONG if the request does not fit, and for
         fields that contradict each other.
         """
         left = context_length - prompt_tokens
@@ -221,9 +261,5 @@ class GenerationRequest(StructuredRequest, ABC):
         asked = "" if wanted is None else f" and {wanted} more are asked for"
         if asked and left > 0:
             asked += f"; {self.tokens_field} may be at most {left}"
-        return ApiError(
-            400,
-            f"this model's context is {context_length} tokens; the prompt has {size}{asked}",
-            param=field or self.prompt_field,
-            code="context_length_exceeded",
-        )
+        why = f"this model's context is {context_length} tokens; the prompt has {size}{asked}"
+        return invalid(field or self.prompt_field, why, TOO_LONG)

@@ -1,13 +1,14 @@
 """Reading and validation of request bodies, with errors that name the parameter."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import pydantic_core
 from pydantic import (
     BaseModel,
     ConfigDict,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
     ValidationInfo,
@@ -15,15 +16,13 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 from starlette.requests import Request as HttpRequest
 
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 
 # The type of an error about a field that is understood and asks for what is not offered.
 UNSUPPORTED = "unsupported"
-OTHER = ":other"
-"""The tag of a Foreign in a union."""
 MAX_FIELDS = 256
 """Of one object. Every unknown field is an error of its own, and two megabytes hold many."""
 MAX_CONTAINERS = 32_768
@@ -43,7 +42,9 @@ class Input(BaseModel):
     drops_unknown: ClassVar[bool] = True
     """False where an unknown field is an error whatever the context."""
     without_effect: ClassVar[Collection[str]] = ()
-    """Names of fields that are accepted and not read."""
+    """Names of fields that are accepted and not read, except where they are fields of the class."""
+    only: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})
+    """What other known fields may say, which is that nothing is asked for."""
 
     @model_validator(mode="before")
     @classmethod
@@ -56,14 +57,16 @@ class Input(BaseModel):
                 "an object here has at most {most} fields, got {got}",
                 {"most": MAX_FIELDS, "got": len(value)},
             )
+        known = {field.alias or name for name, field in cls.model_fields.items()}
         given = {
             name: _whole(said)
             for name, said in value.items()
-            if said is not None and name not in cls.without_effect
+            if said is not None and (name in known or name not in cls.without_effect)
         }
+        for name in sorted(given.keys() & cls.only.keys() - known):
+            _check_only(name, given.pop(name), cls.only[name])
         ignored = info.context
         if cls.drops_unknown and isinstance(ignored, set):
-            known = {field.alias or name for name, field in cls.model_fields.items()}
             ignored |= given.keys() - known
             return {k: v for k, v in given.items() if k in known}
         return given
@@ -82,7 +85,7 @@ class Input(BaseModel):
 
 
 class Foreign(Input):
-    """An object of a type that is not offered here.
+    """An object of a type that is not offered here: the last member of a union with `ByField`.
 
     It is left out and its type is named as an unknown field is; without a set in the validation's
     context it is an error that lists `kinds`.
@@ -90,7 +93,7 @@ class Foreign(Input):
 
     model_config = ConfigDict(extra="ignore")
     kinds: ClassVar[Sequence[str]]
-    """The types that are offered in its place."""
+    """The types of the union's others."""
 
     type: str
 
@@ -112,21 +115,44 @@ class Foreign(Input):
         return value
 
 
-def by_type(other: type[Foreign], absent: str = "") -> Callable[[Any], str]:
-    """Return a discriminator of objects whose types are `other`'s kinds, for unions whose tags are
-    `:` and the type, and OTHER for a Foreign. `absent`: the type of an object without one.
+class ByField:
+    """Tell the members of a union apart by the words that each one's field may say.
 
-    A tag is no field's name: errors leave tags out of the path and keep fields.
+    The last member takes all other objects, a member that is no object all that is none. absent:
+    what an object without the field says.
     """
 
-    def tag(value: Any) -> str:
-        if isinstance(value, dict):
-            kind = value.get("type", absent)
-        else:
-            kind = getattr(value, "type", absent)
-        return f":{kind}" if isinstance(kind, str) and kind in other.kinds else OTHER
+    def __init__(self, field: str = "type", absent: str = "") -> None:
+        self._field, self._absent = field, absent
 
-    return tag
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        members = get_args(source)
+        objects: list[Any] = [one for one in members if isinstance(one, type)]
+        # A tag is no field's name: errors leave tags out of the path and keep fields.
+        tags = {
+            f":{word}": one
+            for one in objects
+            for word in get_args(one.model_fields[self._field].annotation)
+        }
+        plain = next((one for one in members if one not in objects), objects[-1])
+        if issubclass(objects[-1], Foreign):
+            objects[-1].kinds = [tag.removeprefix(":") for tag in tags]
+
+        def tag(value: Any) -> str:
+            if isinstance(value, dict):
+                said = value.get(self._field, self._absent)
+            elif isinstance(value, BaseModel):
+                said = getattr(value, self._field)
+            else:
+                return ":plain"
+            return f":{said}" if isinstance(said, str) and f":{said}" in tags else ":other"
+
+        choices = {**tags, ":plain": plain, ":other": objects[-1]}
+        return core_schema.tagged_union_schema(
+            {tag: handler.generate_schema(one) for tag, one in choices.items()}, tag
+        )
 
 
 Request = TypeVar("Request", bound=Input)
@@ -194,6 +220,16 @@ def validated(
         raise _named(error, value) from error
 
 
+def _check_only(name: str, given: Any, allowed: Sequence[Any]) -> None:
+    """Raise ApiError for a field that says something else than the values `allowed`."""
+    # bool is an int in Python, but `best_of: true` is not 1.
+    if any(given == one and isinstance(given, bool) == isinstance(one, bool) for one in allowed):
+        return
+    values = " or ".join(pydantic_core.to_json(one).decode() for one in allowed)
+    why = "not supported; leave it out" + (f" or send {values}" if values else "")
+    raise invalid(name, why, "unsupported_parameter")
+
+
 def _whole(value: Any) -> Any:
     """Return a number that is written as 1.0, or a list of such, as integers."""
     if isinstance(value, float):
@@ -243,19 +279,9 @@ def _named(error: ValidationError, body: Any) -> ApiError:
     path = _path(first, body)
     param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
     if first["type"] == "extra_forbidden":
-        return ApiError(
-            400,
-            f"unrecognised request argument: {param}",
-            param=param,
-            code="unknown_parameter",
-        )
+        return invalid(param, "unrecognised request argument", "unknown_parameter")
     if first["type"] == "missing":
-        return ApiError(
-            400,
-            f"missing required parameter: {param}",
-            param=param,
-            code="missing_required_parameter",
-        )
+        return invalid(param, "missing required parameter", "missing_required_parameter")
     code = "unsupported_parameter" if first["type"] == UNSUPPORTED else "invalid_value"
     return ApiError(400, f"{param or 'the body'}: {first['msg']}", param=param or None, code=code)
 

@@ -26,11 +26,12 @@ class ChatLogprobs:
         if not chunk.logprobs:
             return None
         entries = _shown(chunk, self._tokens, self._hides_special)
-        return {"content": [self._entry(token, said) for token, said in entries], "refusal": None}
-
-    def _entry(self, token: int, said: TokenLogprobs) -> dict[str, Any]:
-        top = [self._token(other, logprob) for other, logprob in said.top]
-        return {**self._token(token, said.chosen), "top_logprobs": top}
+        content = [
+            self._token(token, said.chosen)
+            | {"top_logprobs": [self._token(*one) for one in said.top]}
+            for token, said in entries
+        ]
+        return {"content": content, "refusal": None}
 
     def _token(self, token: int, logprob: float) -> dict[str, Any]:
         return {**_written(self._tokens, token), "logprob": logprob}

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic_core
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from deployments.api.input import OTHER, Foreign, Input, by_type, check_structure
+from deployments.api.input import ByField, Foreign, Input, check_structure
 
 Plain = dict[str, Any]
 """A message as chat templates read it."""
@@ -81,15 +81,6 @@ class RefusalPart(Input):
 class OtherPart(Foreign):
     """A part that is no text. The prompt says where an image or a document was."""
 
-    kinds: ClassVar[Sequence[str]] = (
-        "text",
-        "input_text",
-        "output_text",
-        "summary_text",
-        "reasoning_text",
-        "refusal",
-    )
-
     tool_name: str | None = None
 
     @property
@@ -101,16 +92,7 @@ class OtherPart(Foreign):
         return "" if found is None else f"[{found} omitted]"
 
 
-Part = Annotated[
-    Annotated[TextPart, Tag(":text")]
-    | Annotated[TextPart, Tag(":input_text")]
-    | Annotated[TextPart, Tag(":output_text")]
-    | Annotated[TextPart, Tag(":summary_text")]
-    | Annotated[TextPart, Tag(":reasoning_text")]
-    | Annotated[RefusalPart, Tag(":refusal")]
-    | Annotated[OtherPart, Tag(OTHER)],
-    Discriminator(by_type(OtherPart)),
-]
+Part = Annotated[TextPart | RefusalPart | OtherPart, ByField()]
 Content = str | Annotated[list[Part], Field(max_length=MAX_PIECES, fail_fast=True)]
 
 
@@ -193,15 +175,8 @@ class CustomCall(Input):
 class OtherCall(Foreign):
     """A call of a tool that is not offered here."""
 
-    kinds = ("function", "custom")
 
-
-Call = Annotated[
-    Annotated[ToolCall, Tag(":function")]
-    | Annotated[CustomCall, Tag(":custom")]
-    | Annotated[OtherCall, Tag(OTHER)],
-    Discriminator(by_type(OtherCall, absent="function")),
-]
+Call = Annotated[ToolCall | CustomCall | OtherCall, ByField(absent="function")]
 
 
 class _Said(Input):
@@ -282,20 +257,8 @@ class FunctionMessage(_Said):
         return {"role": "tool", "content": joined(self.content), "tool_call_id": self.name}
 
 
-def _kind(message: Any) -> str:
-    """Return the kind of a message by its role, so that errors speak of that kind."""
-    role = message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
-    return f":{role}" if role in ("assistant", "tool", "function") else OTHER
-
-
-AnyMessage = ChatMessage | AssistantMessage | ToolMessage | FunctionMessage
-Message = Annotated[
-    Annotated[ChatMessage, Tag(OTHER)]
-    | Annotated[AssistantMessage, Tag(":assistant")]
-    | Annotated[ToolMessage, Tag(":tool")]
-    | Annotated[FunctionMessage, Tag(":function")],
-    Discriminator(_kind),
-]
+AnyMessage = AssistantMessage | ToolMessage | FunctionMessage | ChatMessage
+Message = Annotated[AnyMessage, ByField("role")]
 Messages = Annotated[list[Message], BeforeValidator(few_pieces)]
 """A conversation."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from deployments.api.generation import GenerationRequest
+from deployments.api.generation import TOO_LONG, GenerationRequest
 from deployments.api.grammar_checks import GrammarChecks, helper_arguments
 from deployments.api.messages import Plain, called_bytes, joined, plain_messages
 from deployments.api.request_bodies import (
@@ -17,7 +17,7 @@ from deployments.api.request_bodies import (
 from deployments.api.tokenizers import SHORT_BYTES, Tokenizers, TokenLimit, check_beginning
 from deployments.api.tools.family import ToolFamily, identity
 from deployments.artifacts import context_length
-from deployments.errors import ApiError, invalid
+from deployments.errors import ApiError, invalid, no_model
 from deployments.guard.caller import Caller
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
@@ -66,12 +66,8 @@ class ModelNames:
         """Return what a name asks for. Raises ApiError 404 `model_not_found` for any other name."""
         chosen = self._chosen.get(model)
         if chosen is None:
-            raise ApiError(
-                404,
-                f"the model {model!r} does not exist; available models: {', '.join(self.listed)}",
-                param="model",
-                code="model_not_found",
-            )
+            available = ", ".join(self.listed)
+            raise no_model(f"the model {model!r} does not exist; available models: {available}")
         return chosen
 
     def parent(self, model: str) -> str | None:
@@ -181,12 +177,14 @@ class PromptReader:
         context.
         """
         self.names.chosen(request.model or self.names.bundle)
-        if request.prompt is None:
+        text, adds = request.prompt or "", request.add_special_tokens is not False
+        size = len(text.encode()) + sum(len(joined(one.content)) for one in request.messages)
+        if (least := size // self._longest) > self._context_length:
+            why = f"at least {least} tokens; this model's context is {self._context_length}"
+            raise invalid("messages" if request.messages else "prompt", why, TOO_LONG)
+        if request.messages:
             _, _, ids = await self._chat_ids(request, caller, encode_text)
         else:
-            text, adds = request.prompt, request.add_special_tokens is not False
-            size = len(text.encode())
-            self._check_size(size, request, None)
             ids = await self.tokenizers.read(
                 caller, size, lambda each: encode_prompt(each, text, adds)
             )
@@ -206,7 +204,9 @@ class PromptReader:
         """Return the text of tokens, special ones included. Raises ApiError for an unknown model or
         token, and for more tokens than the context has."""
         self.names.chosen(request.model or self.names.bundle)
-        request.check(self._context_length)
+        if len(request.tokens) > self._context_length:  # the text of one may be long
+            most = f"at most {self._context_length}, which is this model's context"
+            raise invalid("tokens", f"{most}, got {len(request.tokens)}")
         self._check_ids(request.tokens, "tokens")
         return await self._text(caller, request.tokens)
 
@@ -238,7 +238,6 @@ class PromptReader:
         most, too_long = self._context_length, partial(self._too_long, request, field=field)
         if isinstance(given, str):
             size, adds = len(given.encode()), request.add_special_tokens
-            self._check_size(size, request, field)
 
             def encode(tokenizer: Any) -> list[int]:
                 check_beginning(given, lambda t: encode_prompt(tokenizer, t), most, too_long)
@@ -249,7 +248,7 @@ class PromptReader:
             self._check_ids(given, field)
             ids = given
         if not ids:
-            raise ApiError(400, f"{field} is empty", param=field, code="invalid_value")
+            raise invalid(field, "is empty")
         sampling = request.sampling(len(ids), most, field, caps=self._caps)
         text = given if isinstance(given, str) else await self._text(caller, ids)
         return Prompt(
@@ -290,9 +289,10 @@ class PromptReader:
         self, request: ChatRequest | TokenizeRequest, caller: Caller, encode: Encode
     ) -> tuple[list[Plain], tuple[dict[str, str], ...], list[int]]:
         """Return a conversation as templates read it, what identifies it, and its tokens."""
-        size = sum(len(joined(message.content).encode()) for message in request.messages)
-        self._check_size(size, request, None)
-        size += sum(_MESSAGE_BYTES + called_bytes(message) for message in request.messages)
+        size = sum(
+            len(joined(message.content).encode()) + _MESSAGE_BYTES + called_bytes(message)
+            for message in request.messages
+        )
         template, offer = request.template(), request.offer
         if (
             template["variables"] or offer.tools
@@ -310,7 +310,7 @@ class PromptReader:
         try:
             return await self.tokenizers.read(caller, size, read)
         except ChatFormatError as error:
-            raise ApiError(400, str(error), param="messages", code="invalid_value") from error
+            raise invalid("messages", str(error)) from error
 
     async def _predicted(self, request: ChatRequest, caller: Caller) -> tuple[int, ...]:
         """Return the tokens of the predicted response. Raises ApiError for one that is longer than
@@ -319,32 +319,18 @@ class PromptReader:
             return ()
         text = joined(request.prediction.content)
         limit = TokenLimit(self._context_length, self._long_prediction, {})
-        size = len(text.encode())
-        if size // self._longest > self._context_length:
-            raise self._long_prediction(size // self._longest)
-        return tuple(
-            await self.tokenizers.read(caller, size, lambda each: limit.encode(each, text))
+        read = self.tokenizers.read(
+            caller, len(text.encode()), lambda each: limit.encode(each, text)
         )
+        return tuple(await read)
 
     def _long_prediction(self, tokens: int) -> ApiError:
-        return ApiError(
-            400,
-            f"prediction: at least {tokens} tokens are more than the context of "
-            f"{self._context_length}; send the part that the answer will resemble",
-            param="prediction.content",
-            code="invalid_value",
-        )
-
-    def _check_size(
-        self, size: int, request: GenerationRequest | TokenizeRequest, field: str | None
-    ) -> None:
-        # No text has fewer tokens than this, so megabytes are refused without tokenising them.
-        least = size // self._longest
-        if least > self._context_length:
-            raise self._too_long(request, least, field)
+        most = f"at least {tokens} tokens are more than the context of {self._context_length}"
+        why = f"{most}; send the part that the answer will resemble"
+        return invalid("prediction.content", why)
 
     def _too_long(
-        self, request: GenerationRequest | TokenizeRequest, tokens: int, field: str | None = None
+        self, request: GenerationRequest, tokens: int, field: str | None = None
     ) -> ApiError:
         return request.too_long(f"at least {tokens} tokens", self._context_length, field)
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import pydantic_core
 from fastapi.responses import JSONResponse
 
-from deployments.api.answering import headers_of
 from deployments.api.generation import StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
 from deployments.api.messages import Plain, function_call
@@ -89,10 +88,6 @@ class Reply:
         self._spoken = [
             Spoken(self._tokens, parser(), prompt.reasoning, called) for prompt in self._prompts
         ]
-
-    def headers(self) -> dict[str, str]:
-        """Return who answers (the first prompt's first choice) and why."""
-        return headers_of(self._firsts[0])
 
     async def whole(self) -> dict[str, Any]:
         """Return the response body without streaming. Raises ApiError if a response breaks off."""
@@ -266,7 +261,6 @@ class DraftedRuns:
         """hides_special: special tokens are not in the response's text."""
         self._tokens, self._hides_special = tokens, hides_special
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
-        self._first = True
 
     def of(self, chunk: DecodeChunk) -> list[tuple[str, bool]]:
         """Return the chunk's runs, merging neighbours of one kind; empty if no token is visible."""
@@ -279,14 +273,7 @@ class DraftedRuns:
             ("".join(text for text, _ in run), drafted)
             for drafted, run in groupby(said, key=lambda one: one[1])
         ]
-        runs = [run for run in runs if run[0]]
-        if runs and self._first:
-            self._first = False
-            text, drafted = runs[0]
-            if text.startswith(" ") and chunk.text and not chunk.text.startswith(" "):
-                # SentencePiece's space before the first word, which answers are given without
-                runs[0] = (text[1:], drafted)
-        return runs
+        return [run for run in runs if run[0]]
 
 
 @dataclass

@@ -5,8 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from deployments.api import known_fields
-from deployments.api.generation import GenerationRequest
+from deployments.api.generation import ONLY, WITHOUT_EFFECT, GenerationRequest
 from deployments.api.input import Input
 from deployments.api.messages import ChatMessage, Message, Messages, Prediction
 from deployments.api.tools.fields import (
@@ -123,12 +122,7 @@ class ChatRequest(Templated, GenerationRequest):
     @property
     def wanted_logprobs(self) -> int | None:
         if self.top_logprobs is not None and not self.logprobs:
-            raise ApiError(
-                400,
-                "top_logprobs is only read with logprobs: send logprobs true with it",
-                param="top_logprobs",
-                code="invalid_value",
-            )
+            raise invalid("top_logprobs", "only read with logprobs; send logprobs true with it")
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
@@ -198,41 +192,23 @@ class TokenizeRequest(Templated):
     as in vLLM. Messages get what their template writes.
     """
 
+    without_effect = WITHOUT_EFFECT
+    only = ONLY
+
     model: str | None = None
     prompt: str | None = None
     messages: Messages = Field(default=[], fail_fast=True)
     add_special_tokens: bool | None = None
     return_token_strs: bool = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _asks_for_nothing_else(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return known_fields.without_known(value, cls.model_fields)
-
     @model_validator(mode="after")
     def _one_prompt(self) -> Self:
         if (self.prompt is None) == (not self.messages):
             raise ApiError(400, "give either prompt or messages", param="prompt")
         if self.add_special_tokens and self.messages:
-            raise ApiError(
-                400,
-                "add_special_tokens: the chat template writes all special tokens; leave it out",
-                param="add_special_tokens",
-                code="unsupported_parameter",
-            )
+            why = "the chat template writes all special tokens; leave it out"
+            raise invalid("add_special_tokens", why, "unsupported_parameter")
         return self
-
-    def too_long(self, size: str, context_length: int, field: str | None = None) -> ApiError:
-        """Return the error for a text of `size` (in words) that exceeds the context."""
-        param = field or ("prompt" if self.messages == [] else "messages")
-        return ApiError(
-            400,
-            f"this model's context is {context_length} tokens; the text has {size}",
-            param=param,
-            code="context_length_exceeded",
-        )
 
 
 class DetokenizeRequest(Input):
@@ -240,13 +216,6 @@ class DetokenizeRequest(Input):
 
     model: str | None = None
     tokens: Annotated[list[_TokenId], Field(fail_fast=True)]
-
-    def check(self, context_length: int) -> None:
-        """Raise ApiError for more tokens than the context has. The text of one may be a hundred
-        characters."""
-        if len(self.tokens) > context_length:
-            most = f"at most {context_length}, which is this model's context"
-            raise invalid("tokens", f"{most}, got {len(self.tokens)}")
 
 
 class ExplainRequest(Input):

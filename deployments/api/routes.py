@@ -17,7 +17,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from deployments.api.answering import Answering, caller_of, ignore, ignore_capped
+from deployments.api.answering import Answering, caller_of, headers_of, ignore, ignore_capped
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.event_stream import Begun, streamed
 from deployments.api.generation import GenerationRequest
@@ -36,7 +36,7 @@ from deployments.api.request_bodies import (
 )
 from deployments.api.responses_and_messages.endpoints import Surfaces
 from deployments.configuration import live_fields
-from deployments.errors import ApiError, unavailable
+from deployments.errors import ApiError, no_model, unavailable
 from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer
@@ -69,7 +69,7 @@ class ModelName(StringConvertor):
 register_url_convertor("model", ModelName())
 
 Asked = TypeVar("Asked", bound=Input)
-Endpoint = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[..., Awaitable[Response]]
 
 
 class HttpApi:
@@ -112,15 +112,19 @@ class HttpApi:
         app.add_exception_handler(HTTPException, self._http_error)
         app.add_exception_handler(Exception, self._unexpected)
         add = app.add_api_route
-        posted: tuple[tuple[str, Endpoint, type[Input], str], ...] = (
+        posted: tuple[tuple[str, Endpoint, type[Input] | None, str], ...] = (
             ("/v1/chat/completions", self.chat, ChatRequest, "Answer a conversation"),
             ("/v1/completions", self.completions, CompletionRequest, "Continue a text"),
             ("/v1/embeddings", self.embed, EmbeddingRequest, "The router's vectors of texts"),
             ("/tokenize", self.tokenize, TokenizeRequest, "The tokens of a text or a conversation"),
             ("/detokenize", self.detokenize, DetokenizeRequest, "The text of tokens"),
+            ("/v1/routing/explain", self.explain, ExplainRequest, "Where a prompt would go"),
+            ("/admin/routing/rollback", self.rollback, RollbackRequest, "Go back to a state"),
+            ("/admin/routing/reset", self.reset, None, "Forget what was learned"),
         )
         for path, takes, asked, summary in posted:
-            headers = ANSWERED if issubclass(asked, GenerationRequest) else None
+            answers = asked is not None and issubclass(asked, GenerationRequest)
+            headers = OBJECTIVES if asked is ExplainRequest else ANSWERED if answers else None
             add(path, takes, methods=["POST"], openapi_extra=describe(summary, asked, headers))
         for path, reads, summary in (
             ("/v1/models", self.models, "The models a request may name"),
@@ -135,14 +139,6 @@ class HttpApi:
             ),
         ):
             add(path, reads, methods=READING, openapi_extra=describe(summary))
-        back = describe("Go back to an earlier state; the present one is kept", RollbackRequest)
-        add("/admin/routing/rollback", self.rollback, methods=["POST"], openapi_extra=back)
-        reset = describe("Forget what was learned; the present state is kept")
-        add("/admin/routing/reset", self.reset, methods=["POST"], openapi_extra=reset)
-        shown = describe(
-            "Where a prompt would go, without answering it", ExplainRequest, OBJECTIVES
-        )
-        add("/v1/routing/explain", self.explain, methods=["POST"], openapi_extra=shown)
         self._surfaces.add_to(app)
         add("/openapi.json", self.openapi, methods=READING)
         add("/", self.page, methods=READING)
@@ -276,19 +272,15 @@ class HttpApi:
 
         if asked.stream:
             return await streamed(begun(), lambda error: data(error.body()))
-        reply, _ = await replied()
-        return WholeResponse(await reply.whole(), headers=reply.headers())
+        reply, answers = await replied()
+        return WholeResponse(await reply.whole(), headers=headers_of(answers[0]))
 
     def _check_answers(self, model: str | None) -> None:
         """Raise ApiError 404 for a model that only embeds."""
         if model in self._embeddings.models:
-            raise ApiError(
-                404,
-                f"the model {model!r} only embeds texts: use /v1/embeddings, or one of the models "
-                f"{', '.join(self._reader.names.listed)}",
-                param="model",
-                code="model_not_found",
-            )
+            names = ", ".join(self._reader.names.listed)
+            why = f"only embeds texts: use /v1/embeddings, or one of the models {names}"
+            raise no_model(f"the model {model!r} {why}")
 
     async def _asked(self, kind: type[Asked], request: Request) -> Asked:
         ignored = None if self.config.http.strict_fields else set[str]()

@@ -62,18 +62,20 @@ class StructuredOutputs(Input):
     def grammars(self) -> Iterator[tuple[str, Grammar]]:
         """Yield each constraint with its field."""
         schema, choice = self.json_, self.choice
-        texts = {
-            "json": json.dumps(schema) if isinstance(schema, dict) else schema,
-            "regex": self.regex,
-            "choice": choice and "start: " + " | ".join(json.dumps(one) for one in choice),
-            "grammar": self.grammar,
+        choices = None if choice is None else "start: " + " | ".join(map(json.dumps, choice))
+        own = "gbnf" if "::=" in (self.grammar or "") else "lark"
+        written: dict[str, tuple[Any, str | None]] = {
+            "json": ("json_schema", json.dumps(schema) if isinstance(schema, dict) else schema),
+            "regex": ("regex", self.regex),
+            "choice": ("lark", choices),
+            "grammar": (own, self.grammar),
         }
-        for name, text in texts.items():
+        for name, (kind, text) in written.items():
             if text is not None:
                 field = f"structured_outputs.{name}"
                 if not text:
                     raise invalid(field, "is empty")
-                yield field, Grammar(kind=_kind(name, text), text=text)
+                yield field, Grammar(kind=kind, text=text)
         if self.json_object:
             yield "structured_outputs.json_object", Grammar(kind="json_object")
 
@@ -134,11 +136,3 @@ class StructuredRequest(Input):
             yield "grammar.text", Grammar(kind=given.kind, text=given.text)
         if self.structured_outputs is not None:
             yield from self.structured_outputs.grammars()
-
-
-def _kind(name: str, text: str) -> Literal["json_schema", "regex", "lark", "gbnf"]:
-    if name == "json":
-        return "json_schema"
-    if name == "regex":
-        return "regex"
-    return "gbnf" if name == "grammar" and "::=" in text else "lark"

@@ -76,7 +76,9 @@ def bench_serve(
     ] = None,
     turns: Annotated[
         int,
-        flags.option("--turns", "times that each prompt is asked, in one conversation", min=1),
+        flags.option(
+            "--turns", "turns of each conversation: the prompt file's, else the prompt again", min=1
+        ),
     ] = 1,
     max_tokens: flags.MaxTokens = flags.DEFAULT_MAX_TOKENS,
     temperature: flags.Temperature = 0.0,
@@ -215,11 +217,12 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
     )
     if figures["settings"]["turns"] > 1:
         rows = [
-            [name, turn + 1, one["ttft_ms_p50"], one["cached"]]
+            [name, turn + 1, *one.values()]
             for name, own in arms.items()
             for turn, one in enumerate(own["by_turn"])
         ]
-        yield table("By turn", ["arm", "turn", "TTFT p50, ms", "prompt cached"], rows)
+        by_turn = ("TTFT p50, ms", "tokens/s", "prompt", "cached", "prefix cached")
+        yield table("By turn", ["arm", "turn", *by_turn], rows)
     if spent := figures["processor_ms"]:
         rows = [[name, ms] for name, ms in spent.items() if ms >= LEAST_MS]
         yield table("Processor time per request, ms", ["process", "ms"], rows)

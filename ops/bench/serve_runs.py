@@ -271,7 +271,8 @@ class _Conversations:
         return [answer for answers in found for answer in answers]
 
     async def _converse(self, prompt: Prompt, repeat: int, late: float) -> list[Answer]:
-        """Ask a prompt again after each response; a failed request ends the conversation."""
+        """Ask a prompt's later turns, or it again, after each response; a failed request ends the
+        conversation."""
         messages, answers = list(prompt.messages), list[Answer]()
         for turn in range(self._plan.turns):
             answer = await self.ask(prompt, repeat, turn, messages, late if turn == 0 else 0.0)
@@ -280,7 +281,7 @@ class _Conversations:
                 typer.echo(f"{self._arm.name}: {prompt.id}: {answer.error}", err=True)
                 break
             said = {"role": "assistant", "content": answer.reply.text}
-            messages += [said, prompt.messages[-1]]
+            messages += [said, *(prompt.later[turn : turn + 1] or prompt.messages[-1:])]
         return answers
 
     async def ask(
@@ -316,7 +317,7 @@ def figures_of(served: Served, turns: int, limits: Mapping[str, float]) -> dict[
         **_milliseconds("e2el_ms", [answer.seconds for answer in done]),
         "methods": _said(done, "method"),
         "reasons": _said(done, "reason"),
-        "by_turn": [_turn([a for a in done if a.turn == turn]) for turn in range(turns)],
+        "by_turn": [_turn(done, turn) for turn in range(turns)],
     }
 
 
@@ -335,13 +336,23 @@ def _said(answers: Sequence[Answer], header: str) -> dict[str, int]:
     return dict(Counter(one for one in said if one is not None).most_common())
 
 
-def _turn(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Return a turn's figures. cached: share of the prompts' tokens found in prefix caches."""
-    prompt = sum(answer.reply.usage.get("prompt_tokens", 0) for answer in answers)
-    details = [answer.reply.usage.get("prompt_tokens_details") or {} for answer in answers]
+def _turn(answers: Sequence[Answer], turn: int) -> dict[str, Any]:
+    """Return a turn's figures. cached: share of the prompts' tokens found in prefix caches.
+    prefix_cached: the same of the tokens of the turn before, prompt and response."""
+    own = [answer for answer in answers if answer.turn == turn]
+    usages = [answer.reply.usage for answer in own]
+    prompt = sum(usage.get("prompt_tokens", 0) for usage in usages)
+    details = [usage.get("prompt_tokens_details") or {} for usage in usages]
     cached = sum(one.get("cached_tokens") or 0 for one in details)
-    first = _milliseconds("ttft_ms", [answer.ttft for answer in answers])
-    return {"ttft_ms_p50": first["ttft_ms_p50"], "cached": cached / prompt if prompt else None}
+    seconds = sum(answer.seconds for answer in own)
+    before = sum(a.reply.usage.get("total_tokens", 0) for a in answers if a.turn == turn - 1)
+    return {
+        "ttft_ms_p50": _milliseconds("ttft_ms", [answer.ttft for answer in own])["ttft_ms_p50"],
+        "tokens_per_s": sum(one.reply.output_tokens for one in own) / seconds if own else None,
+        "prompt_tokens": prompt / len(own) if own else None,
+        "cached": cached / prompt if prompt else None,
+        "prefix_cached": cached / before if before else None,
+    }
 
 
 def ratios(

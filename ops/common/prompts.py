@@ -24,12 +24,16 @@ ROLES = ("system", "user", "assistant")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A request to a model: its messages, and the text that is embedded for routing."""
+    """A request to a model: its messages, and the text that is embedded for routing.
+
+    later: the user's further turns, for benchmarks of conversations.
+    """
 
     id: str
     domain: str
     messages: tuple[dict[str, str], ...]
     response: str | None = None
+    later: tuple[dict[str, str], ...] = ()
 
     @property
     def text(self) -> str:
@@ -56,9 +60,10 @@ def read(*files: Path) -> list[Prompt]:
     """Read all prompts of some files.
 
     Each line is `{"prompt": str}`, `{"turns": [...]}` (strings or {role, content}; the first user
-    turn is the prompt) or `{"messages": [...]}` (a conversation that ends with the user), with an
-    optional `id`, `domain` and `response`. Raises ValueError naming the file and the line, and both
-    lines if an id is given twice. Lines without an id may repeat a prompt.
+    turn is the prompt, the others are `later`) or `{"messages": [...]}` (a conversation that ends
+    with the user), with an optional `id`, `domain` and `response`. Raises ValueError naming the
+    file and the line, and both lines if an id is given twice. Lines without an id may repeat a
+    prompt.
     """
     prompts: list[Prompt] = []
     places: dict[str, str] = {}
@@ -118,13 +123,14 @@ def parse(row: Any) -> Prompt:
     """One line's JSON as a Prompt; raises InputError saying which field is missing or wrong."""
     if not isinstance(row, dict):
         raise InputError("expected a JSON object with prompt, turns or messages")
-    messages = _messages(row)
+    messages, later = _messages(row)
     fallback = hashlib.sha256(json.dumps(messages).encode()).hexdigest()[:12]
     return Prompt(
         id=_id(row["id"]) if row.get("id") is not None else fallback,
         domain=_text(row, "domain") if row.get("domain") is not None else UNLABELLED,
         messages=messages,
         response=_text(row, "response") if row.get("response") is not None else None,
+        later=later,
     )
 
 
@@ -146,7 +152,9 @@ def take(prompts: Sequence[Prompt], limit: int, seed: int) -> list[Prompt]:
 
 def fingerprint(prompts: Iterable[Prompt]) -> str:
     """Twelve hex digits over the ids and messages, in order: which prompts a figure is about."""
-    body = json.dumps([[prompt.id, prompt.messages] for prompt in prompts])
+    body = json.dumps(
+        [[one.id, one.messages, *([one.later] if one.later else [])] for one in prompts]
+    )
     return hashlib.sha256(body.encode()).hexdigest()[:12]
 
 
@@ -172,27 +180,28 @@ def _id(value: Any) -> str:
     return str(value)
 
 
-def _messages(row: dict[str, Any]) -> tuple[dict[str, str], ...]:
+def _messages(row: dict[str, Any]) -> tuple[tuple[dict[str, str], ...], tuple[dict[str, str], ...]]:
+    """Return the prompt's messages and the user's later turns."""
     if "prompt" in row:
-        return ({"role": "user", "content": _text(row, "prompt")},)
+        return ({"role": "user", "content": _text(row, "prompt")},), ()
     if "messages" in row:
         messages = tuple(_message(m, index) for index, m in enumerate(_list(row, "messages")))
         if messages[-1]["role"] != "user":
             raise InputError("messages: the last one must be the user's")
-        return messages
+        return messages, ()
     if "turns" in row:
-        return (_first_user_turn(_list(row, "turns")),)
+        first, *later = _user_turns(_list(row, "turns"))
+        return (first,), tuple(later)
     raise InputError("needs one of the fields prompt, turns, messages")
 
 
-def _first_user_turn(turns: list[Any]) -> dict[str, str]:
-    for index, turn in enumerate(turns):
-        if isinstance(turn, str) and turn.strip():
-            return {"role": "user", "content": turn}
-        message = _message(turn, index)
-        if message["role"] == "user":
-            return message
-    raise InputError("turns: none is the user's")
+def _user_turns(turns: list[Any]) -> list[dict[str, str]]:
+    said = [{"role": "user", "content": turn} if isinstance(turn, str) else turn for turn in turns]
+    messages = [_message(turn, index) for index, turn in enumerate(said)]
+    found = [message for message in messages if message["role"] == "user"]
+    if not found:
+        raise InputError("turns: none is the user's")
+    return found
 
 
 def _message(value: Any, index: int) -> dict[str, str]:

@@ -3,11 +3,16 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 import torch
@@ -19,15 +24,55 @@ from service_here import ingress_here, listening
 from deployments.api.prompt_reader import PromptReader
 from deployments.artifacts import served_encoder
 from deployments.guard.haproxy import free_port
-from schemas import Grammar
+from deployments.guard.middleware import guarded
+from deployments.metrics import Metrics
+from schemas import Grammar, GuardConfig
 from workers.bundle import load_bundle
 from workers.loader import load_engine
 
 CONTEXT = 65_536
 TEMPLATE = Path(__file__).parents[2] / "configs" / "chatml-tools.jinja"
 RESULT = "<tool_response>"
-PACKAGES = ("@openai/codex@0.171.0", "@anthropic-ai/claude-code@2.1.197")
 LAST = "It says so."
+NPM = (
+    *("@openai/codex@0.171.0", "@anthropic-ai/claude-code@2.1.197", "opencode-ai@1.18.33"),
+    *("openai@7.59.0", "@anthropic-ai/sdk@1.14.0"),
+    *("ai@7.0.173", "@ai-sdk/openai@4.0.118", "@ai-sdk/openai-compatible@3.0.92"),
+)
+PIP = {"aider": "aider-chat==0.86.2", "litellm": "litellm[proxy]==1.90.0"}
+"""By the name of the command, which gets an environment of its own."""
+ORIGIN = f"http://127.0.0.1:{free_port()}"
+"""Of the page that asks from a browser."""
+IMPORTS = {
+    "openai": "/node_modules/openai/index.mjs",
+    "@anthropic-ai/sdk": "/node_modules/@anthropic-ai/sdk/index.mjs",
+    "@opentelemetry/api": "/node_modules/@opentelemetry/api/dist/index.mjs",
+    "standardwebhooks": "data:text/javascript,export class Webhook {}",
+}
+QUIET = {
+    "DISABLE_TELEMETRY": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:9"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
+}
+"""Nothing but this machine is reached: the proxy's port is closed."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client, and what it is to do. `{url}` and `{home}` stand for the service and its home.
+
+    call: what the model answers first. files: below the home. offers: tools that the prompts show.
+    says: what the client writes in the end. through: the proxy that it asks instead.
+    """
+
+    command: tuple[str, ...]
+    call: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    offers: tuple[str, ...] = ()
+    says: str = LAST
+    through: str = ""
 
 
 @dataclass
@@ -37,6 +82,10 @@ class Scripted:
     url: str = ""
     call: str = ""
     prompts: list[str] = field(default_factory=list)
+
+    def begin(self, call: str) -> None:
+        self.call = call
+        self.prompts.clear()
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +119,8 @@ def scripted(agents_bundle, tmp_path_factory):
         reader = PromptReader(agents_bundle, methods, config.engine, config.http)
         ingress = await ingress_here(config, engine, served_encoder(config), reader)
         script(ingress, made)
-        servers.append(uvicorn.Server(uvicorn.Config(ingress.app, port=port, log_level="warning")))
+        app = guarded(ingress.app, GuardConfig(cors_origins=(ORIGIN,)), Metrics())
+        servers.append(uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")))
         ready.set()
         await servers[0].serve()
 
@@ -103,36 +153,133 @@ def script(ingress, made):
 
 
 @pytest.fixture(scope="session")
-def npm(tmp_path_factory):
-    """The commands, installed from npm; SPECADAPT_TEST_AGENTS names a folder that has them."""
-    folder = Path(os.environ.get("SPECADAPT_TEST_AGENTS") or tmp_path_factory.mktemp("npm"))
+def programs(tmp_path_factory):
+    """Where the commands are; SPECADAPT_TEST_AGENTS names a folder that keeps what is installed."""
+    folder = Path(os.environ.get("SPECADAPT_TEST_AGENTS") or tmp_path_factory.mktemp("programs"))
     if not (folder / "node_modules").exists():
-        subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *PACKAGES],
-            check=True,
-        )
-    return folder / "node_modules" / ".bin"
+        npm = ("npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *NPM)
+        subprocess.run(npm, check=True)
+    return folder
 
 
 @pytest.fixture
-def agent(npm, tmp_path) -> Callable[..., str]:
-    """Run a command in an empty folder, with a home of its own; get what it writes."""
+def folders(programs, tmp_path):
+    """An empty folder to work in, from which node finds the packages, and a home."""
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()
+    (work / "node_modules").symlink_to(programs / "node_modules")
+    shutil.copy(Path(__file__).with_name("sdks.mjs"), work)
+    return work, home
 
-    def run(name: str, *arguments: str, **environment: str) -> str:
-        kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
-        environment = {**kept, "HOME": str(home), "DISABLE_TELEMETRY": "1", **environment}
+
+@pytest.fixture
+def run(scripted, programs, folders) -> Callable[[Client], str]:
+    """Run a client; get what it writes."""
+    work, home = folders
+
+    def run(client: Client) -> str:
+        if client.through:
+            with litellm(programs, home, scripted.url) as url:
+                return ran(client, url)
+        return ran(client, scripted.url)
+
+    def ran(client: Client, url: str) -> str:
+        def filled(text: str) -> str:
+            return text.replace("{url}", url).replace("{home}", str(home))
+
+        for name, text in client.files.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text(filled(text))
         done = subprocess.run(
-            [str(npm / name), *arguments],
+            [program(programs, client.command[0]), *map(filled, client.command[1:])],
             cwd=work,
-            env=environment,
+            env=environment(home) | {k: filled(v) for k, v in client.environment.items()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         return done.stdout + done.stderr
 
     return run
+
+
+def program(programs: Path, name: str) -> str:
+    """The path of a command, which is installed first if it comes from PyPI."""
+    if name not in PIP:
+        found = programs / "node_modules" / ".bin" / name
+        return str(found) if found.exists() else name
+    binaries = programs / name / "bin"
+    if not (binaries / name).exists():
+        subprocess.run([sys.executable, "-m", "venv", str(programs / name)], check=True)
+        subprocess.run([str(binaries / "python"), "-m", "pip", "install", PIP[name]], check=True)
+    return str(binaries / name)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The variables of every client: little of this process's own."""
+    kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
+    return kept | QUIET | {"HOME": str(home)}
+
+
+@contextmanager
+def litellm(programs: Path, home: Path, url: str) -> Iterator[str]:
+    """LiteLLM's proxy before the service."""
+    port, file = free_port(), home / "litellm.yaml"
+    served = {"model": "hosted_vllm/tiny", "api_base": f"{url}/v1", "api_key": "unused"}
+    listed = {"model_list": [{"model_name": "tiny", "litellm_params": served}]}
+    file.write_text(json.dumps(listed))
+    where = ("--config", str(file), "--host", "127.0.0.1", "--port", str(port))
+    command = [program(programs, "litellm"), *where, "--telemetry", "False"]
+    with (home / "litellm.log").open("wb") as log:
+        proxy = subprocess.Popen(command, cwd=home, env=environment(home), stdout=log, stderr=log)
+        try:
+            yield listening(f"http://127.0.0.1:{port}")
+        finally:
+            proxy.terminate()
+            proxy.wait(60)
+
+
+@pytest.fixture
+def page(scripted, folders):
+    """Ask with an SDK from a page of another origin in Chromium; get the answer."""
+    work, home = folders
+    answers = SimpleQueue[str]()
+
+    class Files(SimpleHTTPRequestHandler):
+        def __init__(self, *given):
+            super().__init__(*given, directory=str(work))
+
+        def do_POST(self):
+            answers.put(self.rfile.read(int(self.headers["content-length"])).decode())
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", int(ORIGIN.rpartition(":")[2])), Files)
+    threading.Thread(target=server.serve_forever).start()
+
+    def ask(name: str) -> str:
+        asked = f"answered({json.dumps(name)}, {json.dumps(scripted.url)})"
+        (work / "page.html").write_text(
+            f'<script type="importmap">{json.dumps({"imports": IMPORTS})}</script>'
+            '<script type="module">import { answered } from "./sdks.mjs";'
+            f'const body = await {asked}.catch(String); fetch("/", {{ method: "POST", body }});'
+            "</script>"
+        )
+        flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
+        own = f"--user-data-dir={home / 'profile'}"
+        command = ["chromium", *flags, own, f"{ORIGIN}/page.html"]
+        browser = subprocess.Popen(command, env=environment(home), stderr=subprocess.DEVNULL)
+        try:
+            return answers.get(timeout=300)
+        finally:
+            browser.terminate()
+            browser.wait(60)
+
+    yield ask
+    server.shutdown()
+    server.server_close()

@@ -1,5 +1,5 @@
-"""Agents' commands, and a service for them."""
+"""Clients, and a service for them."""
 
-from agents_service import agent, agents_bundle, npm, scripted
+from agents_service import agents_bundle, folders, page, programs, run, scripted
 
-__all__ = ["agent", "agents_bundle", "npm", "scripted"]
+__all__ = ["agents_bundle", "folders", "page", "programs", "run", "scripted"]

@@ -10,14 +10,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from deployments.api.answering import Answering, caller_of, headers_of, ignore_capped
-from deployments.api.event_stream import Begun, streamed
+from deployments.api.event_stream import Begun, Event, streamed
+from deployments.api.generation import TOO_LONG
 from deployments.api.openapi import ANSWERED, describe
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.replies import WholeResponse, data
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest
-from deployments.api.responses_and_messages.surface import Event, SurfaceBody, Writer
+from deployments.api.responses_and_messages.surface import SurfaceBody, Writer
 from deployments.api.tools.parser import Spoken
 from deployments.api.tools.pieces import Piece, settled
 from deployments.api.usage import usage
@@ -88,9 +89,10 @@ class Surfaces:
     async def _prompt(self, asked: SurfaceBody, caller: Caller) -> Prompt:
         known: dict[str, list[int]] = {}
         try:
-            return await self._reader.chat(asked.chat, caller, known, caps=asked.caps)
+            caps = False if asked.shortens else asked.caps
+            return await self._reader.chat(asked.chat, caller, known, caps=caps)
         except ApiError as error:
-            if not (asked.shortens and error.code == "context_length_exceeded"):
+            if not (asked.shortens and error.code == TOO_LONG):
                 raise asked.named(error) from error
             shorter = await self._shortened(asked.chat, caller, known)
             if shorter is None:
@@ -111,7 +113,7 @@ class Surfaces:
                 shorter = chat.model_copy(update={"messages": messages})
                 found = await self._reader.chat(shorter, caller, known, caps=False)
             except ApiError as error:
-                if error.code != "context_length_exceeded":
+                if error.code != TOO_LONG:
                     raise
                 few = without + 1
             else:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deployments.api.responses_and_messages.surface import Event, Writer
+from deployments.api.event_stream import Event
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ANTHROPIC, ApiError
 from schemas import DecodeChunk
@@ -12,7 +12,7 @@ from schemas import DecodeChunk
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
-class MessageWriter(Writer):
+class MessageWriter:
     """Write one response's content blocks: thinking, text and uses of tools."""
 
     def __init__(self, model: str, answer_id: str, tokens: int, stops: Sequence[str]) -> None:

@@ -1,12 +1,12 @@
 """POST /v1/messages and /v1/messages/count_tokens: Anthropic's Messages, as a chat."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from deployments.api.generation import MAX_STOPS
-from deployments.api.input import OTHER, Foreign, Input, by_type
+from deployments.api.input import ByField, Input
 from deployments.api.messages import (
     MAX_PIECES,
     CallArguments,
@@ -19,7 +19,7 @@ from deployments.api.messages import (
 )
 from deployments.api.responses_and_messages.message_writer import MessageWriter
 from deployments.api.responses_and_messages.surface import SurfaceBody
-from deployments.api.tools.fields import MAX_TOOLS, ToolName
+from deployments.api.tools.fields import MAX_TOOLS
 from deployments.errors import invalid
 
 BILLING = "x-anthropic-billing-header:"
@@ -61,18 +61,8 @@ class ThinkingBlock(Input):
 class OtherBlock(OtherPart):
     """A block that is no text, and of no tool of the client."""
 
-    kinds = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
 
-
-Block = Annotated[
-    Annotated[TextPart, Tag(":text")]
-    | Annotated[ToolUseBlock, Tag(":tool_use")]
-    | Annotated[ToolResultBlock, Tag(":tool_result")]
-    | Annotated[ThinkingBlock, Tag(":thinking")]
-    | Annotated[ThinkingBlock, Tag(":redacted_thinking")]
-    | Annotated[OtherBlock, Tag(OTHER)],
-    Discriminator(by_type(OtherBlock)),
-]
+Block = Annotated[TextPart | ToolUseBlock | ToolResultBlock | ThinkingBlock | OtherBlock, ByField()]
 
 
 class Turn(Input):
@@ -109,37 +99,18 @@ class Turn(Input):
         return messages[-1]
 
 
-class MessagesTool(Input):
-    """A function of the client."""
-
-    without_effect = (
-        *("allowed_callers", "cache_control", "eager_input_streaming", "input_examples"),
-    )
-
-    type: Literal["custom"] = "custom"
-    name: ToolName
-    description: str | None = None
-    input_schema: dict[str, Any]
-    strict: bool = False
-
-    def for_chat(self) -> dict[str, Any]:
-        """Return the chat's tool."""
-        function = {"name": self.name, "description": self.description, "strict": self.strict}
-        return {"type": "function", "function": function | {"parameters": self.input_schema}}
-
-
-class OtherMessagesTool(Foreign):
-    """A tool that Anthropic defines, such as a web search."""
-
-    kinds = ("custom",)
-
-
-MessagesTools = list[
-    Annotated[
-        Annotated[MessagesTool, Tag(":custom")] | Annotated[OtherMessagesTool, Tag(OTHER)],
-        Discriminator(by_type(OtherMessagesTool, absent="custom")),
-    ]
-]
+def chat_tool(tool: Any) -> Any:
+    """Return a tool as a chat has it. One that Anthropic defines, such as a web search, and what is
+    no tool are told apart there."""
+    match tool:
+        case {"type": str(kind)} if kind != "custom":
+            return tool
+        case {"input_schema": schema, **rest}:
+            function = {name: given for name, given in rest.items() if name != "type"}
+            return {"type": "function", "function": function | {"parameters": schema}}
+        case {"name": str()}:
+            raise invalid("tools", "each tool needs an input_schema")
+    return tool
 
 
 class MessagesToolChoice(Input):
@@ -162,31 +133,26 @@ class MessagesToolChoice(Input):
         return {"any": "required"}.get(self.type, self.type)
 
 
-class _OutputFormat(Input):
-    type: Literal["json_schema"]
-    schema_: dict[str, Any] = Field(alias="schema")
-
-
 class OutputConfig(Input):
     """The form of the response, and how much the model reasons."""
 
     effort: Any = None
-    format: _OutputFormat | None = None
+    format: Any = None
 
-    def form(self) -> dict[str, Any] | None:
+    def form(self) -> Any:
         """Return the chat's response_format."""
-        if self.format is None:
-            return None
-        schema = {"name": "answer", "schema": self.format.schema_}
-        return {"type": "json_schema", "json_schema": schema}
+        match self.format:
+            case {"type": "json_schema", **rest}:
+                return {"type": "json_schema", "json_schema": {"name": "answer"} | rest}
+        return self.format
 
 
 class Thinking(Input):
     """Whether the model thinks, where its chat template can say so, and its thoughts are shown."""
 
+    without_effect = ("budget_tokens", "display")
+
     type: Literal["enabled", "adaptive", "disabled"]
-    budget_tokens: Any = None
-    display: Any = None
 
 
 class CountRequest(SurfaceBody):
@@ -195,6 +161,7 @@ class CountRequest(SurfaceBody):
     names: ClassVar[Mapping[str, str]] = {
         "stop": "stop_sequences",
         "function.parameters": "input_schema",
+        "function.": "",
         "reasoning_effort": "output_config.effort",
         "response_format.json_schema": "output_config.format",
         "response_format": "output_config.format",
@@ -203,16 +170,13 @@ class CountRequest(SurfaceBody):
         *("cache_control", "context_management", "diagnostics", "inference_geo", "metadata"),
         *("service_tier", "speed", "user_profile_id", "workspace_id"),
     )
-    only: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "container": (),
-        "mcp_servers": ([],),
-    }
+    only: ClassVar[Mapping[str, Sequence[Any]]] = {"container": (), "mcp_servers": ([],)}
 
     messages: Annotated[list[Turn], BeforeValidator(few_pieces)] = Field(
         min_length=1, fail_fast=True
     )
     system: Content = ""
-    tools: MessagesTools = Field(default=[], max_length=MAX_TOOLS, fail_fast=True)
+    tools: list[Any] = Field(default=[], max_length=MAX_TOOLS)
     tool_choice: MessagesToolChoice | None = None
     output_config: OutputConfig = OutputConfig()
     thinking: Thinking = Thinking(type="adaptive")
@@ -226,7 +190,7 @@ class CountRequest(SurfaceBody):
         return {
             "messages": messages,
             "continue_final_message": last["role"] == "assistant" and "tool_calls" not in last,
-            "tools": [tool.for_chat() for tool in self.tools if isinstance(tool, MessagesTool)],
+            "tools": [*map(chat_tool, self.tools)],
             "tool_choice": None if choice is None else choice.for_chat(),
             "parallel_tool_calls": choice is None or not choice.disable_parallel_tool_use,
             "response_format": self.output_config.form(),
@@ -248,14 +212,11 @@ class MessagesRequest(CountRequest):
     """A conversation to continue. `store` is as in a chat; Anthropic has no such field."""
 
     ping: ClassVar[str] = 'event: ping\ndata: {"type":"ping"}\n\n'
+    caps: ClassVar[bool | None] = True  # clients must send a maximum: they send their model's
 
     max_tokens: int = Field(ge=1)
     stop_sequences: list[str] = Field(default=[], max_length=MAX_STOPS)
     store: bool | None = None
-
-    @property
-    def caps(self) -> bool:
-        return True  # clients must send a maximum, and send their model's largest
 
     def chat_body(self) -> dict[str, Any]:
         # The engine names no stop sequence that it has found, so the text keeps it.

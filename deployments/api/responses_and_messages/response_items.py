@@ -3,18 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from deployments.api.input import OTHER, UNSUPPORTED, Foreign, Input, by_type
+from deployments.api.input import UNSUPPORTED, ByField, Foreign, Input
 from deployments.api.messages import (
     REPLAYED,
     CallArguments,
     Content,
-    OtherPart,
     Part,
-    RefusalPart,
-    TextPart,
     function_call,
     joined,
 )
@@ -96,24 +93,17 @@ class ReferenceItem(Input):
 class OtherItem(Foreign):
     """An item of a tool that another service has run."""
 
-    kinds = (
-        *("message", "function_call", "custom_tool_call", "function_call_output"),
-        *("custom_tool_call_output", "reasoning", "item_reference"),
-    )
-
 
 Item = Annotated[
-    Annotated[MessageItem, Tag(":message")]
-    | Annotated[CallItem, Tag(":function_call")]
-    | Annotated[CustomCallItem, Tag(":custom_tool_call")]
-    | Annotated[OutputItem, Tag(":function_call_output")]
-    | Annotated[OutputItem, Tag(":custom_tool_call_output")]
-    | Annotated[ReasoningItem, Tag(":reasoning")]
-    | Annotated[ReferenceItem, Tag(":item_reference")]
-    | Annotated[OtherItem, Tag(OTHER)],
-    Discriminator(by_type(OtherItem, absent="message")),
+    MessageItem
+    | CallItem
+    | CustomCallItem
+    | OutputItem
+    | ReasoningItem
+    | ReferenceItem
+    | OtherItem,
+    ByField(absent="message"),
 ]
-Items = list[Item]
 
 
 def full_name(namespace: str | None, name: str) -> str:
@@ -140,15 +130,11 @@ def chat_messages(given: str | Sequence[Item], instructions: str | None) -> list
             case CallItem() | CustomCallItem():
                 _answer(messages).setdefault("tool_calls", []).append(item.plain())
             case ReasoningItem():
-                text = _text(item.content) or _text(item.summary)
+                text = "\n\n".join(part.text for part in item.content or item.summary)
                 if text:
                     said = _answer(messages, "tool_calls", "content")
                     said["reasoning_content"] = said.get("reasoning_content", "") + text
     return messages
-
-
-def _text(parts: Sequence[TextPart | RefusalPart | OtherPart]) -> str:
-    return "\n\n".join(part.text for part in parts)
 
 
 def _answer(messages: list[dict[str, Any]], *without: str) -> dict[str, Any]:

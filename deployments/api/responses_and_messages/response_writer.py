@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from deployments.api.responses_and_messages.surface import Event, Writer
+from deployments.api.event_stream import Event
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ApiError
+from schemas import DecodeChunk
 
 _PARTS = {"message": "output_text", "reasoning": "reasoning_text"}
 """The kind of an item's one part of text."""
@@ -17,7 +18,7 @@ _CALLS = {
 """The field of what a call passes on, and the events about it."""
 
 
-class ResponseWriter(Writer):
+class ResponseWriter:
     """Write one response's items: reasoning, messages of text and function calls."""
 
     def __init__(
@@ -42,6 +43,9 @@ class ResponseWriter(Writer):
         }
         self._events = 0
         self._open: dict[str, Any] | None = None
+
+    def inspected(self, chunk: DecodeChunk) -> DecodeChunk:
+        return chunk
 
     def begin(self) -> list[Event]:
         return [self._whole("response.created"), self._whole("response.in_progress")]

@@ -3,21 +3,16 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import PrivateAttr, ValidationInfo, model_validator
 
-from deployments.api.event_stream import COMMENT
+from deployments.api.event_stream import COMMENT, Event
 from deployments.api.input import Input, validated
-from deployments.api.known_fields import refuse_others
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.tools.pieces import Piece
 from deployments.errors import ApiError
 from schemas import DecodeChunk
-
-Event = tuple[str, dict[str, Any]]
-"""A server-sent event: its name and its data."""
 
 
 class Passed(Input):
@@ -51,21 +46,12 @@ class SurfaceBody(Passed, ABC):
     """The names that fields of a chat request have here, for errors: the first that is found."""
     ping: ClassVar[str] = COMMENT
     """Sent to keep an idle stream open."""
-    only: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
-    """Values accepted for unsupported fields: those that request nothing."""
+    caps: ClassVar[bool | None] = None
+    """Whether max_tokens is lowered to what the context has left; None: as configured."""
 
     model: str
     stream: bool = False
     _chat: ChatRequest = PrivateAttr()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _asks_for_nothing_else(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        refuse_others(value, cls.only)
-        known = cls.only.keys() - cls.model_fields.keys()
-        return {name: given for name, given in value.items() if name not in known}
 
     @abstractmethod
     def chat_body(self) -> dict[str, Any]:
@@ -74,12 +60,6 @@ class SurfaceBody(Passed, ABC):
     @abstractmethod
     def writer(self, answer_id: str, prompt_tokens: int, /) -> "Writer":
         """Return a writer of the response."""
-
-    @property
-    def caps(self) -> bool | None:
-        """Return whether max_tokens is lowered to what the context has left; None: as
-        configured."""
-        return None
 
     @property
     def shortens(self) -> bool:
@@ -120,29 +100,17 @@ class SurfaceBody(Passed, ABC):
         return param
 
 
-class Writer(ABC):
-    """Write one response as events, and collect its body from the same pieces."""
+class Writer(Protocol):
+    """Write one response as events, and collect its body from the same pieces.
 
-    @abstractmethod
-    def begin(self) -> list[Event]:
-        """Return the events before the first piece."""
+    `inspected` looks at a chunk before it is read, and returns the chunk to read. `begin`, `add`
+    and `end` return the events before the first piece, of a piece and after the last one; `failed`
+    those of a response that breaks off. finish: as in a chat. `body` is the whole response.
+    """
 
-    @abstractmethod
-    def add(self, piece: Piece) -> list[Event]:
-        """Return a piece's events."""
-
-    @abstractmethod
-    def end(self, finish: str, usage: Mapping[str, Any]) -> list[Event]:
-        """Return the events after the last piece. finish: as in a chat."""
-
-    @abstractmethod
-    def failed(self, error: ApiError) -> list[Event]:
-        """Return the events of a response that breaks off."""
-
-    @abstractmethod
-    def body(self) -> dict[str, Any]:
-        """Return the whole response, once it has ended."""
-
-    def inspected(self, chunk: DecodeChunk) -> DecodeChunk:
-        """Inspect a chunk before it is processed; return the chunk to process."""
-        return chunk
+    def inspected(self, chunk: DecodeChunk) -> DecodeChunk: ...
+    def begin(self) -> list[Event]: ...
+    def add(self, piece: Piece) -> list[Event]: ...
+    def end(self, finish: str, usage: Mapping[str, Any]) -> list[Event]: ...
+    def failed(self, error: ApiError) -> list[Event]: ...
+    def body(self) -> dict[str, Any]: ...

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
-from deployments.api.input import OTHER, Foreign, Input, by_type
+from deployments.api.input import ByField, Foreign, Input
 from deployments.errors import invalid
 
 MAX_TOOLS = 1024
@@ -16,6 +16,10 @@ ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r'^[^\s"\\
 
 class FunctionDefinition(Input):
     """A function of the client. parameters: a JSON schema of its arguments; none without it."""
+
+    without_effect = (
+        *("allowed_callers", "cache_control", "eager_input_streaming", "input_examples"),
+    )
 
     name: ToolName
     description: str | None = None
@@ -49,32 +53,20 @@ class FunctionTool(Input):
         return {"type": "function", "function": function}
 
 
-class _Syntax(Input):
-    syntax: str
-    definition: str
-
-
-class _Format(Input):
-    type: Literal["text", "grammar"] = "text"
-    syntax: str | None = None
-    definition: str | None = None
-    grammar: _Syntax | None = None
-
-
 class CustomDefinition(Input):
     """A tool that takes a text. format: the text's grammar, which the model is shown."""
 
     name: ToolName
     description: str | None = None
-    format: _Format = _Format()
+    format: dict[str, Any] = Field(default={})
 
     @property
     def function(self) -> FunctionDefinition:
         """Return the function of one string that the model is offered."""
-        form = self.format.grammar or self.format
         described = [self.description or ""]
-        if form.definition is not None:
-            described.append(f"The input follows this {form.syntax} grammar:\n{form.definition}")
+        match self.format.get("grammar", self.format):
+            case {"syntax": syntax, "definition": definition}:
+                described.append(f"The input follows this {syntax} grammar:\n{definition}")
         return FunctionDefinition(
             name=self.name,
             description="\n\n".join(filter(None, described)) or None,
@@ -96,8 +88,6 @@ class CustomTool(Input):
 
 class OtherTool(Foreign):
     """A tool that the service would have to run, such as a web search."""
-
-    kinds = ("function", "custom")
 
 
 class Named(Input):
@@ -128,17 +118,11 @@ class CustomChoice(Input):
         return self.custom.name
 
 
-_Choice = Annotated[
-    Annotated[NamedChoice, Tag(":function")]
-    | Annotated[CustomChoice, Tag(":custom")]
-    | Annotated[OtherTool, Tag(OTHER)],
-    Discriminator(by_type(OtherTool)),
-]
-
-
 class _Allowed(Input):
     mode: Literal["auto", "required"]
-    tools: list[_Choice] = Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)
+    tools: list[Annotated[NamedChoice | CustomChoice | OtherTool, ByField()]] = Field(
+        min_length=1, max_length=MAX_TOOLS, fail_fast=True
+    )
 
 
 class AllowedChoice(Input):
@@ -148,26 +132,10 @@ class AllowedChoice(Input):
     allowed_tools: _Allowed
 
 
-def _kind(choice: Any) -> str:
-    if isinstance(choice, str):
-        return ":word"
-    kind = choice.get("type") if isinstance(choice, dict) else getattr(choice, "type", None)
-    return f":{kind}" if kind in ("allowed_tools", "custom") else ":named"
-
-
-Tool = Annotated[
-    Annotated[FunctionTool, Tag(":function")]
-    | Annotated[CustomTool, Tag(":custom")]
-    | Annotated[OtherTool, Tag(OTHER)],
-    Discriminator(by_type(OtherTool)),
-]
+Tool = Annotated[FunctionTool | CustomTool | OtherTool, ByField()]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag(":word")]
-    | Annotated[NamedChoice, Tag(":named")]
-    | Annotated[CustomChoice, Tag(":custom")]
-    | Annotated[AllowedChoice, Tag(":allowed_tools")],
-    Discriminator(_kind),
+    Literal["none", "auto", "required"] | CustomChoice | AllowedChoice | NamedChoice, ByField()
 ]
 
 

@@ -5,6 +5,7 @@ import secrets
 import string
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from deployments.api.tools.formats import Format
 from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
@@ -244,26 +245,14 @@ class ToolCallParser:
     def _taken(self) -> list[Piece]:
         """Return the pieces so far, neighbours of one kind joined."""
         joined: list[Piece] = []
-        texts: list[str] = []
-        for piece, after in zip(self._pieces, [*self._pieces, None][1:], strict=True):
-            if not isinstance(piece, Text | Arguments):
-                joined.append(piece)
-                continue
-            texts.append(piece.text)
-            if not _continues(piece, after):
-                joined.append(replace(piece, text="".join(texts)))
-                texts = []
+        for _, same in groupby(self._pieces, lambda one: (type(one), getattr(one, "index", 0))):
+            first, *more = same
+            if isinstance(first, Text | Arguments):
+                texts = [one.text for one in more if isinstance(one, Text | Arguments)]
+                first = replace(first, text="".join([first.text, *texts]))
+            joined.append(first)
         self._pieces = []
         return joined
-
-
-def _continues(piece: Text | Arguments, after: Piece | None) -> bool:
-    match piece, after:
-        case (Text(), Text()):
-            return True
-        case (Arguments(index, _, custom), Arguments(same)):
-            return index == same and not custom
-    return False
 
 
 class Spoken:

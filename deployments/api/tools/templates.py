@@ -96,12 +96,12 @@ def _one_system(messages: Sequence[Plain], told: list[str], traits: Traits) -> l
     """Return messages with what is `told` in the first system message, and with those that the
     template does not write."""
     first = 1 if traits.systems and messages[0]["role"] == "system" else 0
-    merged = [
-        (not traits.systems or index < first) and message["role"] == "system"
-        for index, message in enumerate(messages)
-    ]
-    systems = [m["content"] for m, gone in zip(messages, merged, strict=True) if gone]
-    rest = [m for m, gone in zip(messages, merged, strict=True) if not gone]
+    systems, rest = list[str](), list[Plain]()
+    for index, message in enumerate(messages):
+        if message["role"] == "system" and (not traits.systems or index < first):
+            systems.append(message["content"])
+        else:
+            rest.append(message)
     text = _PARAGRAPH.join([*systems, *told])
     if not text:
         return rest
@@ -128,10 +128,8 @@ def _in_turn(messages: Sequence[Plain], traits: Traits) -> list[Plain]:
 def _joined(first: Plain, second: Plain) -> Plain:
     """Return two messages as one of the first's role."""
     both = {**second, **first}
-    for name, empty in (("content", ""), ("reasoning_content", "")):
-        texts = [text for one in (first, second) if (text := one.get(name, empty))]
-        if name in both:
-            both[name] = _PARAGRAPH.join(texts)
+    for name in both.keys() & {"content", "reasoning_content"}:
+        both[name] = _PARAGRAPH.join(filter(None, (first.get(name), second.get(name))))
     if "tool_calls" in both:
         both["tool_calls"] = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
     return both

@@ -13,139 +13,15 @@ from deployments.api.routes import IGNORED
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 HI = {"role": "user", "content": "hi"}
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER = {"type": "function", "function": {"name": "w", "parameters": CITY}}
-USE = {"type": "tool_use", "id": "t1", "name": "w", "input": {}}
-PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 PATCH = {"type": "custom", "name": "apply_patch", "format": {"type": "text"}}
 SPACE = {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}
 FUNCTION = {"type": "function", "name": "w", "parameters": {"type": "object"}}
-USED = {"role": "assistant", "content": [USE]}
-
-
-def called(arguments):
-    call = {"id": "c1", "type": "function", "function": {"name": "w", "arguments": arguments}}
-    said = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {"messages": [HI, said, {"role": "tool", "tool_call_id": "c1", "content": "ok"}]}
-
-
-def result(*parts, **more):
-    block = {"type": "tool_result", "tool_use_id": "t1", "content": [*parts], **more}
-    return {"messages": [HI, USED, {"role": "user", "content": [block]}]}
 
 
 def body(path, **fields):
     most = "max_output_tokens" if path == RESPONSES else "max_tokens"
     said = {"input": "hi"} if path == RESPONSES else {"messages": [HI]}
     return {"model": "tiny", most: 5, **said, **fields}
-
-
-ACCEPTED = {
-    "tools of Codex": (
-        RESPONSES,
-        {"tools": [FUNCTION, {"type": "web_search"}, PATCH, SPACE]},
-        "web_search",
-    ),
-    "a web search of Claude Code": (
-        MESSAGES,
-        {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]},
-        "web_search_20250305",
-    ),
-    "tools that are found later": (
-        MESSAGES,
-        {"tools": [{"name": "w", "input_schema": {}, "defer_loading": True}]},
-        "defer_loading",
-    ),
-    "items of other tools": (
-        RESPONSES,
-        {
-            "input": [
-                HI,
-                {"type": "tool_search_call", "call_id": "c1", "arguments": {"query": "x"}},
-                {"type": "tool_search_output", "call_id": "c1", "tools": []},
-                HI,
-            ]
-        },
-        "tool_search_call, tool_search_output",
-    ),
-    "an item without content": (
-        RESPONSES,
-        {"input": [HI, {"type": "message", "role": "assistant", "content": []}, HI]},
-        None,
-    ),
-    "a message without content": (
-        CHAT,
-        {"messages": [HI, {"role": "assistant", "content": []}, HI]},
-        None,
-    ),
-    "no arguments": (CHAT, called("") | {"tools": [WEATHER]}, None),
-    "more than the context": (MESSAGES, {"max_tokens": 32000}, "max_tokens"),
-    "more than the context in a response": (
-        RESPONSES,
-        {"max_output_tokens": 32000},
-        "max_output_tokens",
-    ),
-    "an image in a result": (MESSAGES, result({"type": "image", "source": PNG}), "image"),
-    "numbers as floats": (CHAT, {"max_tokens": 5.0, "n": 1.0, "top_k": 40.0}, None),
-    "many stops": (CHAT, {"stop": [f"stop {n}" for n in range(40)]}, None),
-    "older functions": (CHAT, {"functions": [{"name": "w"}], "function_call": "auto"}, None),
-}
-REFUSED = {
-    "arguments that are a list": (
-        CHAT,
-        called("[1]"),
-        "messages[1].tool_calls[0].function.arguments",
-    ),
-    "arguments of an item": (
-        RESPONSES,
-        {"input": [HI, {"type": "function_call", "call_id": "c", "name": "w", "arguments": "[1]"}]},
-        "input[1].arguments",
-    ),
-    "a field of another name": (MESSAGES, {"stop_token_ids": [-1]}, "stop_token_ids[0]"),
-    "a tool without a name": (MESSAGES, {"tool_choice": {"type": "tool"}}, "tool_choice.name"),
-    "what is not stored": (
-        RESPONSES,
-        {"input": [{"type": "item_reference", "id": "a"}]},
-        "input[0].type: responses are not stored; send store: false or the items themselves",
-    ),
-    "no tool that is left": (
-        RESPONSES,
-        {"tools": [{"type": "web_search"}], "tool_choice": "required"},
-        "send tools of type function or custom",
-    ),
-    "a strict tool's schema": (
-        MESSAGES,
-        {
-            "tools": [
-                {
-                    "name": "w",
-                    "input_schema": {"type": "object", "properties": None},
-                    "strict": True,
-                }
-            ],
-            "tool_choice": {"type": "any"},
-        },
-        "tools[0].input_schema",
-    ),
-}
-
-
-@pytest.mark.parametrize("knows", [False, True])
-@pytest.mark.parametrize("name", ACCEPTED)
-async def test_what_is_not_ours_is_left_out_and_named(ingress, tools_ingress, name, knows):
-    path, fields, ignored = ACCEPTED[name]
-    made = tools_ingress if knows else ingress
-    response = await made.http.post(path, json=body(path, **fields))
-    assert response.status_code == 200, response.text
-    assert response.headers.get(IGNORED) == ignored
-
-
-@pytest.mark.parametrize("name", REFUSED)
-async def test_what_cannot_be_answered_is_named_as_it_was_sent(tools_ingress, name):
-    path, fields, said = REFUSED[name]
-    response = await tools_ingress.http.post(path, json=body(path, **fields))
-    assert response.status_code == 400
-    assert said in response.json()["error"]["message"]
 
 
 async def test_a_larger_maximum_than_what_is_left_is_refused_where_it_is_so_configured(
@@ -168,34 +44,6 @@ async def prompt_of(ingress, path, **fields):
     seen = reached(ingress)
     await posted(ingress, path, body(path, **fields))
     return ingress.reader.tokenizers.own.decode(seen[0].prompt_token_ids)
-
-
-async def test_a_refusal_is_what_was_said(ingress):
-    refused = {"role": "assistant", "content": None, "refusal": "I will not"}
-    assert "I will not" in await prompt_of(ingress, CHAT, messages=[HI, refused, HI])
-
-
-@pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_an_image_leaves_its_place(ingress, path):
-    part = {"type": "image_url" if path == CHAT else "input_image", "image_url": "data:"}
-    said = [{"role": "user", "content": [part]}]
-    fields = {"messages": said} if path == CHAT else {"input": said}
-    assert "[image omitted]" in await prompt_of(ingress, path, **fields)
-
-
-async def test_a_result_says_that_it_is_an_error(tools_ingress):
-    text = {"type": "text", "text": "gone"}
-    for is_error in (False, True):
-        prompt = await prompt_of(tools_ingress, MESSAGES, **result(text, is_error=is_error))
-        assert ("Error: gone" in prompt) == is_error
-
-
-async def test_what_changes_with_each_request_is_no_part_of_the_prompt(ingress):
-    billing = {"type": "text", "text": "x-anthropic-billing-header: cc=1; cch=abc;"}
-    rest = {"type": "text", "text": "Be brief."}
-    prompt = await prompt_of(ingress, MESSAGES, system=[billing, rest])
-    assert "Be brief." in prompt
-    assert "billing" not in prompt
 
 
 async def test_both_ends_of_a_stream_count_the_same_tokens(ingress):
@@ -270,3 +118,25 @@ def test_all_parts_of_an_earlier_response_are_read():
     request = parse(ChatRequest, json.dumps(asked).encode(), ignored=ignored)
     assert request.messages[1].plain()["reasoning_content"] == "Well"
     assert ignored == set()
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+async def test_a_turn_reads_those_before_it_from_the_cache(tools_ingress, path):
+    """Nothing that comes before the new question is written anew."""
+    said, before = [], 0
+    for turn in range(3):
+        said.append({"role": "user", "content": f"Edit {turn}: " + "total = 1\n" * 16})
+        field = "input" if path == RESPONSES else "messages"
+        made = await posted(tools_ingress, path, body(path, **{field: said, "temperature": 0}))
+        if path == CHAT:
+            usage, spoken = made["usage"], [made["choices"][0]["message"]]
+            read, cached = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+        elif path == RESPONSES:
+            usage, spoken = made["usage"], made["output"]
+            read, cached = usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]
+        else:
+            usage, spoken = made["usage"], [{"role": "assistant", "content": made["content"]}]
+            cached = usage["cache_read_input_tokens"]
+            read = usage["input_tokens"] + cached
+        assert cached >= 0.95 * before
+        said, before = [*said, *spoken], read

@@ -9,7 +9,7 @@ import pytest
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
-from deployments.api.known_fields import ONLY, WITHOUT_EFFECT
+from deployments.api.generation import ONLY, WITHOUT_EFFECT
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.responses_and_messages.messages import MessagesRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest

@@ -59,36 +59,6 @@ def test_names_in_a_header_are_bounded():
     assert many.count(",") == MOST_NAMES
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"use_beam_search": True}, "use_beam_search"),
-        ({"echo": True}, "echo"),
-        ({"bad_words": ["a"]}, "bad_words"),
-        ({"chat_template": "{{ messages }}"}, "chat_template"),
-        ({"prompt_logprobs": 1}, "prompt_logprobs"),
-        ({"min_tokens": 9, "max_tokens": 8}, "min_tokens"),
-        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
-        ({"add_generation_prompt": True, "continue_final_message": True}, "continue_final_message"),
-        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools"),
-        ({"reasoning_effort": "most"}, "reasoning_effort"),
-        ({"verbosity": 3}, "verbosity"),
-        ({"structured_outputs": {}}, "structured_outputs"),
-        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
-        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
-        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
-        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "structured_outputs"),
-        ({"guided_json": {}, "ignore_eos": True}, "ignore_eos"),
-        ({"guided_grammar": ""}, "structured_outputs.grammar"),
-        ({"guided_json": {}, "structured_outputs": {"regex": "a"}}, "structured_outputs"),
-    ],
-)
-async def test_what_is_known_and_not_possible_is_refused(ingress, fields, param):
-    response = await ingress.http.post("/v1/chat/completions", json=HELLO | fields)
-    assert response.status_code == 400, response.text
-    assert response.json()["error"]["param"] == param
-
-
 async def test_ids_are_the_vocabularys(ingress):
     asked = HELLO | {"stop_token_ids": [2**31 - 1]}
     error = (await ingress.http.post("/v1/chat/completions", json=asked)).json()["error"]

@@ -13,8 +13,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from deployments.api.embeddings import EmbeddingRequest
-from deployments.api.generation import GenerationRequest
-from deployments.api.known_fields import ONLY, WITHOUT_EFFECT
+from deployments.api.generation import ONLY, WITHOUT_EFFECT, GenerationRequest
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest

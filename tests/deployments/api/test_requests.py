@@ -78,25 +78,6 @@ def test_one_grammar_whatever_asks_for_it():
     assert chat(response_format={"type": "text"}).sampling(1, 100).grammar is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
-        (
-            {"response_format": {"type": "json_object"}, "grammar": {"kind": "json_object"}},
-            "grammar",
-        ),
-        ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "ignore_eos"),
-        ({"grammar": {"kind": "regex"}}, "grammar.text"),
-        ({"grammar": {"kind": "json_object", "text": "{}"}}, "grammar.text"),
-    ],
-)
-def test_contradicting_forms_are_refused(fields, param):
-    with pytest.raises(ApiError) as caught:
-        chat(**fields).sampling(1, 100)
-    assert (caught.value.status, caught.value.param) == (400, param)
-
-
 def test_how_many_log_probabilities():
     assert chat().sampling(1, 100).logprobs is None
     assert chat(logprobs=True).sampling(1, 100).logprobs == 0
@@ -123,68 +104,31 @@ def test_text_parts_are_joined():
     assert message == {"role": "user", "content": "ab"}
 
 
-def call(**fields):
-    return said(role="assistant", tool_calls=[{"id": "1", "type": "function"} | fields])
-
-
 def said(**message):
     return {"messages": [message]}
 
 
-def function(**fields):
-    return {"tools": [{"type": "function"} | fields]}
-
-
-ARGUMENTS = "messages[0].tool_calls[0].function.arguments"
-ERRORS = {
-    "missing_required_parameter": [
-        ({"model": None}, "model"),
-        (function(), "tools[0].function"),
-        (form(schema={}), "response_format.json_schema.name"),
-        (said(role="tool", content="x"), "messages[0].tool_call_id"),
-        (call(), "messages[0].tool_calls[0].function"),
-        ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
-    ],
-    "unknown_parameter": [({"temprature": 1}, "temprature")],
-    "unsupported_parameter": [
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temprature": 1}, "temprature"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         (said(role="user", content=[{"type": "image_url"}]), "messages[0].content[0].type"),
         (said(role="assistant", tool_calls=[{"type": "mcp"}]), "messages[0].tool_calls[0].type"),
     ],
-    "invalid_value": [
-        *(({"n": 0}, "n"), ({"n": 17}, "n"), ({"min_p": 2}, "min_p")),
-        ({"repetition_penalty": 0}, "repetition_penalty"),
-        ({"presence_penalty": 2.5}, "presence_penalty"),
-        ({"frequency_penalty": "1"}, "frequency_penalty"),
-        ({"logit_bias": {"a": 1}}, "logit_bias.a"),
-        ({"logit_bias": {"7": 101}}, "logit_bias.7"),
-        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-        ({"logprobs": 0}, "logprobs"),
-        (function(function={"name": "a b"}), "tools[0].function.name"),
-        ({"tool_choice": "any"}, "tool_choice"),
-        ({"response_format": {"type": "xml"}}, "response_format.type"),
-        ({"grammar": {"kind": "regex", "text": 7}}, "grammar.text"),
-        *(({"temperature": 2.1}, "temperature"), ({"temperature": "0.5"}, "temperature")),
-        *(({"max_tokens": 0}, "max_tokens"), ({"max_tokens": "8"}, "max_tokens")),
-        *(({"stop": [""]}, "stop[0]"), ({"stop": ""}, "stop"), ({"stop": {"a": 1}}, "stop")),
-        *(({"stream": 1}, "stream"), ({"messages": []}, "messages")),
-        (said(role="nobody", content="x"), "messages[0].role"),
-        (call(function={"name": "f", "arguments": "[1]"}), ARGUMENTS),
-        (call(function={"name": "f", "arguments": "not JSON"}), ARGUMENTS),
-        (call(function={"name": "f", "arguments": r'{"a": "\ud800"}'}), ARGUMENTS),
-        (call(function={"name": "f", "arguments": '{"a":' * 700}), ARGUMENTS),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("code", "fields", "param"), [(code, *one) for code, rows in ERRORS.items() for one in rows]
 )
-def test_errors_name_the_parameter(code, fields, param):
+def test_what_is_otherwise_left_out_is_refused_where_fields_are_strict(fields, param):
     error = refusal(ChatRequest, HELLO | fields)
-    assert (error.status, error.param, error.code) == (400, param, code)
+    assert (error.status, error.param) == (400, param)
+    assert error.code.startswith("un")
     assert param in error.message
-    assert error.body()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("arguments", [r'{"a": "\ud800"}', '{"a":' * 700])
+def test_arguments_are_read_as_strictly_as_the_body(arguments):
+    call = {"id": "1", "function": {"name": "f", "arguments": arguments}}
+    error = refusal(ChatRequest, HELLO | said(role="assistant", tool_calls=[call]))
+    assert error.param == "messages[0].tool_calls[0].function.arguments"
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
@@ -229,31 +173,6 @@ def completion(prompt, **fields):
 )
 def test_prompts_in_any_of_their_forms(prompt, expected):
     assert completion(prompt).prompts() == expected
-
-
-@pytest.mark.parametrize(
-    ("prompt", "param", "why"),
-    [
-        (["a"] * 65, "prompt", "at most 64 items"),
-        ([[1]] * 65, "prompt", "at most 64 items"),
-        (["a", 1], "prompt[1]", "valid string"),
-        (["a", [1]], "prompt[1]", "valid string"),
-        ([1, "a"], "prompt[1]", "valid integer"),
-        ([1, None], "prompt[1]", "valid integer"),
-        ([1.5], "prompt[0]", "valid integer"),
-        ([True], "prompt[0]", "valid integer"),
-        ([[1], "a"], "prompt[1]", "valid list"),
-        ([[1], ["a"]], "prompt[1][0]", "valid integer"),
-        ([[1, True]], "prompt[0][1]", "valid integer"),
-        ({"a": 1}, "prompt", "valid string"),
-        ([], "prompt", "at least 1 item"),
-    ],
-)
-def test_the_reason_is_that_of_the_form_that_was_meant(prompt, param, why):
-    with pytest.raises(ApiError) as caught:
-        completion(prompt)
-    assert caught.value.param == param
-    assert why in caught.value.message
 
 
 def test_a_request_has_so_many_answers():

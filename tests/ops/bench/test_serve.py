@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ops.bench import serve_runs
 from ops.bench.serve_runs import (
     Answer,
     Plan,
@@ -52,6 +54,20 @@ def test_an_arm_is_summed_up():
     assert figures["e2el_ms_mean"] == pytest.approx(1000.0)
     assert figures["methods"] == {"ngram": 2}
     assert [turn["cached"] for turn in figures["by_turn"]] == [0.0, 0.25]
+
+
+async def test_a_conversation_has_its_files_turns_and_then_its_prompt_again(monkeypatch):
+    asked = []
+
+    async def ask(_, *told):
+        asked.append(told[3][-1]["content"])
+        return answer()
+
+    monkeypatch.setattr(serve_runs._Conversations, "ask", ask)
+    first, second = ({"role": "user", "content": text} for text in "ab")
+    talks = serve_runs._Conversations(None, None, replace(PLAN, turns=3), "")
+    await talks._converse(Prompt("p", "edit", (first,), later=(second,)), 0, 0.0)
+    assert asked == ["a", "b", "a"]
 
 
 def test_a_late_request_took_as_long_as_its_client_waited():
@@ -144,6 +160,7 @@ def test_arms_answer_the_same_prompts_in_turns(serve, listening):
         assert arm["goodput_per_s"] == arm["requests_per_s"]
         assert arm["by_turn"][0]["cached"] == 0.0 or arm is figures["arms"][listening]
         assert arm["by_turn"][1]["cached"] > 0.3
+        assert arm["by_turn"][1]["prefix_cached"] > 0.8
     assert figures["arms"]["ngram"]["methods"] == {"ngram": 6}
     assert figures["arms"]["naive"]["over_baseline"] == 1.0
     assert figures["same_text"] == 1.0

@@ -29,6 +29,7 @@ def test_every_form_of_a_line_is_read(tmp_path):
     )
     prompts = read(file)
     assert [p.text for p in prompts] == ["Hello", "First", "Go", "U"]
+    assert [[m["content"] for m in p.later] for p in prompts] == [[], ["Second"], [], []]
     assert prompts[0].id == "a"
     assert prompts[0].response == "Hi"
     assert [m["role"] for m in prompts[3].messages] == ["system", "user"]

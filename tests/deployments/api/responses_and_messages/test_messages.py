@@ -138,21 +138,6 @@ async def test_errors_have_anthropics_form(tools_ingress, fields, status, kind):
     assert (got.status_code, got.json()["type"]) == (405, "error")
 
 
-@pytest.mark.parametrize(
-    ("block", "field"),
-    [
-        ({"type": 5, "text": "a"}, "type"),
-        ({"type": "thinking", "thinking": 5}, "thinking"),
-        ({"type": "tool_use", "id": "1", "name": 5, "input": {}}, "name"),
-    ],
-)
-async def test_errors_name_the_field_of_a_block(tools_ingress, block, field):
-    asked = ASKED | {"messages": [{"role": "user", "content": [block]}]}
-    response = await tools_ingress.http.post("/v1/messages", json=asked)
-    message = response.json()["error"]["message"]
-    assert message.startswith(f"messages[0].content[0].{field}: ")
-
-
 async def test_the_key_may_be_in_anthropics_header(behind_guard):
     keys = {"keys": [{"name": "app", "sha256": hash_of("app-key")}]}
     guarded = behind_guard(keys)()

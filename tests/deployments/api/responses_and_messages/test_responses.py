@@ -9,7 +9,6 @@ from weather import RESPONSES_TOOL as TOOL
 
 from deployments.api.routes import IGNORED
 
-NAMELESS = {"type": "json_schema", "schema": {}}
 LONG = {"extra_body": {"ignore_eos": True}}
 ASKED = {"model": "tiny", "input": "hello", "max_output_tokens": 12, "temperature": 0}
 
@@ -126,29 +125,6 @@ async def test_the_first_turns_are_left_out_where_that_is_asked_for(tools_client
     one = ASKED | {"input": "many words " * 500}
     with pytest.raises(openai.BadRequestError):
         await tools_client.responses.create(**one, truncation="auto")
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"store": True}, "store"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"background": True}, "background"),
-        ({"input": []}, "input"),
-        ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].type"),
-        ({"temperature": 3}, "temperature"),
-        ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"text": {"format": NAMELESS}}, "text.format.name"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"model": "gpt-4"}, "model"),
-    ],
-)
-async def test_errors_name_the_field_as_it_is_called_here(tools_ingress, fields, param):
-    response = await tools_ingress.http.post("/v1/responses", json=ASKED | fields)
-    error = response.json()["error"]
-    assert response.status_code == (404 if param == "model" else 400)
-    assert error["param"] == param
-    assert param == "input" or param in error["message"]
 
 
 async def test_unknown_fields_inside_of_fields_are_ignored_and_named(tools_ingress):
