@@ -147,8 +147,9 @@ class Learner:
 
     def _learn_failures(self, observation: Observation, m: int) -> None:
         share, stats = 1.0 / observation.choices, observation.stats
+        # A method that is avoided must not be avoided for ever: what failed may have been mended.
+        self._failures *= 0.5 ** (share / HALF_LIFE)
         row = self._failures[m]
-        row *= 0.5 ** (share / HALF_LIFE)
         row[0] += share
         if observation.failed:
             row[1:] += share, share * stats.total_seconds / max(observation.predicted_seconds, 1e-3)

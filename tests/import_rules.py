@@ -103,7 +103,7 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
         "bench": {"common"},
         "routing_tables": {"common", "bench"},
         "models": {"common"},
-        "operate": {"common", "routing_tables"},
+        "operate": {"common", "models", "routing_tables"},
         "report": {"common"},
         "simulate": {"common"},
     },

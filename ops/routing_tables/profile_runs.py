@@ -36,7 +36,7 @@ STEP_TOKENS = 64
 STEP_COUNT = 24
 STEP_TEXTS = 8
 """Texts that steps of smaller batches go on from, one batch after another."""
-STEP_ROOM = 512
+STEP_ROOM = 768
 
 BLOCK_ROUNDS = 4
 """Rounds of prompts per method before the next method, with requests in flight."""
