@@ -28,6 +28,9 @@ WINDOW = 400
 
 SIGNIFICANCE = 0.001
 
+TOLERANCE = 0.002
+"""Distances that differ by less count as equal: vectors are sent in half precision."""
+
 _POINTS = np.linspace(0.0, 1.0, 21)
 """Ranks of a reference's quantiles."""
 
@@ -64,8 +67,13 @@ class Reference:
         return cls(np.asarray(rows), len(distances))
 
     def rank(self, label: int, distance: float) -> float:
-        """Return a distance's rank: the share of its cluster that is nearer."""
-        return float(np.interp(distance, self.quantiles[label], _POINTS))
+        """Return a distance's rank: the share of its cluster that is surely nearer."""
+        quantiles, distance = self.quantiles[label], distance - TOLERANCE
+        above = int(np.searchsorted(quantiles, distance))
+        if above in (0, len(_POINTS)):
+            return float(above > 0)
+        # Of equal quantiles the first counts: a prompt that the fit repeats is no drift.
+        return float(np.interp(distance, quantiles[above - 1 :][:2], _POINTS[above - 1 :][:2]))
 
     def state(self) -> dict[str, Any]:
         """Return JSON values for `read`."""

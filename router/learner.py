@@ -95,7 +95,10 @@ class Learner:
         for m, name in enumerate(self._table.methods):
             own = parts.get(name, ())
             profiled = not any(versions.get(part, 0) for part in own)
-            self._doubted[m] = 0.0 if profiled else KEPT
+            doubted = 0.0 if profiled else KEPT
+            if doubted != self._doubted[m]:
+                self._doubted[m], self._learned = doubted, True
+                self._found.pop(m, None)
             if changed.intersection(own):
                 for sums in (self._weight, self._total, self._steps):
                     sums[:, m] *= KEPT

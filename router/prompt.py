@@ -58,6 +58,9 @@ class Features:
 READ_CHARACTERS = 4096
 """Characters of a text that are read."""
 
+MOST_TOKENS = 512
+"""Longer prompts count as this long: they are mostly conversations, which profiles do not have."""
+
 OPENINGS = ("translate", "write", "fix", "rewrite", "summar", "explain", "what", "how", "why")
 """Words that name the task."""
 
@@ -90,7 +93,7 @@ def features_of(text: str, prompt_tokens: float) -> list[float]:
         text.count("\n") / max(1, len(words)),
         float(text.rstrip().endswith("?")),
         *(float(word in lower) for word in OPENINGS),
-        math.log(max(1.0, prompt_tokens)),
+        math.log(min(MOST_TOKENS, max(1.0, prompt_tokens))),
     ]
 
 

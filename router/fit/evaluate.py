@@ -170,10 +170,11 @@ def copy_or_not(profile: Profile, paired: Paired, features: Floats, weights: Flo
         fitting = held if held.all() else ~held  # a single prompt
         varied = accepted[fitting, int(accepted[fitting].std(axis=0).argmax())]
         copied, bit = varied > varied.mean(), np.zeros(len(fold), dtype=bool)
-        if copied.any():  # else all prompts are alike
+        if 0 < copied.sum() < len(copied):  # else all prompts are alike
             bit = LogisticRegression().fit(features[fitting], copied).predict(features)
         for half in (bit, ~bit):
-            chosen[held & half] = seconds[half & fitting].sum(axis=0).argmin()
+            known = half & fitting if (half & fitting).any() else fitting
+            chosen[held & half] = seconds[known].sum(axis=0).argmin()
     return np.asarray(paired.speedups[np.arange(len(chosen)), chosen])
 
 

@@ -144,3 +144,11 @@ def test_vectors_travel_in_half_precision() -> None:
         cluster.unpacked(data, vector.size + 1)
     with pytest.raises(ValueError, match="NaN or infinity"):
         cluster.unpacked(b"\x00\x7c" * vector.size, vector.size)
+
+
+def test_a_prompt_that_the_fit_repeats_is_no_drift() -> None:
+    reference = Reference(np.asarray([np.linspace(0.1, 0.1, 21), np.linspace(0.0, 1.0, 21)]), 60)
+    assert reference.rank(0, 0.1019) == 0.0
+    assert reference.rank(0, 0.11) == 1.0
+    assert reference.rank(1, 0.402) == pytest.approx(0.4)
+    assert reference.rank(1, 2.0) == 1.0

