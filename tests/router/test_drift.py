@@ -116,8 +116,8 @@ def test_a_cluster_with_few_prompts_is_judged_with_all() -> None:
     vectors = np.full((104, 4), 0.0, dtype=np.float32)
     vectors[:, 0] = np.r_[np.linspace(0.4, 0.6, 100), np.full(4, 0.9)]
     reference = Reference.of_fit(np.zeros((2, 4)), vectors, labels)
-    assert reference.rank(0, 0.5) == pytest.approx(0.5, abs=0.05)
-    assert reference.rank(1, 0.5) == pytest.approx(0.5, abs=0.05)
+    assert reference.rank(0, 0.5) == pytest.approx(0.5, abs=0.06)
+    assert reference.rank(1, 0.5) == pytest.approx(0.5, abs=0.06)
     assert reference.rank(1, 1.3) == 1.0
 
 
