@@ -141,8 +141,12 @@ async def test_an_answer_is_counted_from_its_decision_to_its_end(ingress, record
 
 async def test_exploring_costs_what_the_choice_without_it_would_have_saved(ingress, record):
     ingress.answerer.config = ingress.config.router.model_copy(update={"exploration": 0.5})
-    # Draws an audit whenever there may be one.
-    ingress.answerer._explorer._rng = SimpleNamespace(random=lambda: 0.0)
+
+    def last(count: int, p: list[float]) -> int:
+        """Draw an audit whenever there may be one."""
+        return max(option for option in range(count) if p[option] > 0.0)
+
+    ingress.answerer._explorer._rng = SimpleNamespace(choice=last)
     decisions = []
     while not any(decision.exploration_seconds for decision in decisions):
         assert len(decisions) < 100, "nothing is tried out"

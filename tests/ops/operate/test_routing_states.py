@@ -45,7 +45,8 @@ def learned(tmp_path, tiny_bundle):
         await actor.reset()
         stats = {"output_tokens": 40, "target_steps": 5}
         answers = [observation(str(index), "ngram", **stats) for index in range(40)]
-        await actor.exchange(answers, ("", -1))
+        for answer in answers:
+            await actor.exchange([answer], ("", -1))
 
     asyncio.run(learn())
     file = tmp_path / "config.yaml"
