@@ -60,8 +60,8 @@ def test_what_was_learned_becomes_a_table(specadapt, learned, tmp_path):
     assert made["fit_id"] == "small"
     assert table.fit_id == made["promoted"] != "small"
     ngram = table.methods.index("ngram")
-    # A response says at most that a method is LOG_LIMIT from the profile.
-    assert acceptance(table)[0, ngram, 0] > 4.5
+    # Outliers move the estimate slowly.
+    assert acceptance(table)[0, ngram, 0] > 1.5
     assert table.assignment[0][0] == "ngram"
 
     before = ["--snapshot", 2, "--out", tmp_path / "old"]
