@@ -99,7 +99,7 @@ def listed(fs: Any, folder: str) -> list[str]:
 
 
 def remove_files(fs: Any, paths: Iterable[str]) -> None:
-    """Remove files, of which other processes may have removed some."""
+    """Remove files. Ignore those that another process has removed."""
     for path in paths:
         with suppress(FileNotFoundError):
             fs.rm_file(path)
