@@ -187,8 +187,10 @@ class Learner:
         # No response emits less than a token a step, which lifts the mean of methods near 1.
         value -= acceptance.positive_part(usual, NOISE)
         cell = k, m, condition
-        gain = float(self._table.live.gain[cell])
-        most = OUTLIER * math.hypot(NOISE, float(self._table.live.gain_error[cell]))
+        # Not the table's: responses may come in one batch, and each must know those before it.
+        found = self._posterior(m)
+        gain = float(found.gain[k, condition])
+        most = OUTLIER * math.hypot(NOISE, float(found.error[k, condition]))
         if abs(value - gain) > most:
             # Most such responses say that the cell's traffic has changed.
             value = gain + math.copysign(most, value - gain)
@@ -211,14 +213,17 @@ class Learner:
         lost = np.divide(seconds, failed, out=np.zeros(len(failed)), where=failed > 0.0)
         return np.asarray(share / (1.0 - share) * lost)
 
+    def _posterior(self, m: int) -> acceptance.Posterior:
+        """Return what is known of a method's acceptance, from all responses up to now."""
+        if m not in self._found:
+            sums = self._weight[:, m], self._total[:, m], float(self._doubted[m])
+            self._found[m] = acceptance.posterior(self._disk, m, *sums)
+        return self._found[m]
+
     def _refresh(self, version: int) -> None:
         """Make a version of the table from what was learned."""
         self._learned = False
-        for m in range(len(self._disk.methods)):
-            if m not in self._found:
-                sums = self._weight[:, m], self._total[:, m], float(self._doubted[m])
-                self._found[m] = acceptance.posterior(self._disk, m, *sums)
-        found = [self._found[m] for m in sorted(self._found)]
+        found = [self._posterior(m) for m in range(len(self._disk.methods))]
         live = Live(
             gain=np.stack([one.gain for one in found], axis=1),
             gain_error=np.stack([one.error for one in found], axis=1),

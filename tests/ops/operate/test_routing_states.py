@@ -45,8 +45,7 @@ def learned(tmp_path, tiny_bundle):
         await actor.reset()
         stats = {"output_tokens": 40, "target_steps": 5}
         answers = [observation(str(index), "ngram", **stats) for index in range(40)]
-        for answer in answers:
-            await actor.exchange([answer], ("", -1))
+        await actor.exchange(answers, ("", -1))
 
     asyncio.run(learn())
     file = tmp_path / "config.yaml"
@@ -60,8 +59,7 @@ def test_what_was_learned_becomes_a_table(specadapt, learned, tmp_path):
     assert made["fit_id"] == "small"
     assert table.fit_id == made["promoted"] != "small"
     ngram = table.methods.index("ngram")
-    # Outliers move the estimate slowly.
-    assert acceptance(table)[0, ngram, 0] > 1.5
+    assert acceptance(table)[0, ngram, 0] > 4.5
     assert table.assignment[0][0] == "ngram"
 
     before = ["--snapshot", 2, "--out", tmp_path / "old"]
