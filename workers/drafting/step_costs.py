@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.drafting.fading import FadingRatio
+from workers.drafting.estimates import FadingRatio
 
 Floats = NDArray[np.float64]
 
@@ -34,11 +34,13 @@ class Finished:
 
 class StepCosts:
     """Hold the seconds of one sequence's forwards by rows, raw as they were measured before
-    serving, and the machine's present speed for batches of each size."""
+    serving, and the machine's present speed for batches of each size.
+
+    wanted: whether a drafter decides by costs; then forwards are measured before serving.
+    """
 
     def __init__(self) -> None:
         self.wanted = False
-        """Whether a drafter decides by costs: then forwards are measured before serving."""
         self._measured: list[tuple[int, float]] = []
         self._table = np.zeros(0)
         self._speeds: dict[int, FadingRatio] = {}
@@ -61,18 +63,17 @@ class StepCosts:
             self._table = np.interp(places, sizes, seconds) + beyond
         return self._table
 
-    def speed(self, bucket: int) -> float:
-        """Return the factor on the table in batches of a size."""
+    def speed(self, bucket: int) -> FadingRatio:
+        """Return the factor on the table in batches of a size, which begins with the nearest."""
         if bucket not in self._speeds:
-            bucket = min(self._speeds, key=lambda one: abs(one - bucket), default=bucket)
-        return self._speeds[bucket].value if bucket in self._speeds else 1.0
+            near = min(self._speeds, key=lambda one: abs(one - bucket), default=None)
+            prior = 1.0 if near is None else self._speeds[near].value
+            self._speeds[bucket] = FadingRatio(prior, weight=1.0)
+        return self._speeds[bucket]
 
-    def saw(self, bucket: int, rows: int, seconds: float) -> None:
-        """Learn that a step's verification took so long."""
-        if not self._measured:
-            return
-        if bucket not in self._speeds:
-            self._speeds[bucket] = FadingRatio(self.speed(bucket), weight=1.0)
-        speed = self._speeds[bucket]
-        ratio = seconds / float(self.table(rows)[rows])
-        speed.saw(min(ratio, MOST_SURPRISE * speed.value))
+    def saw(self, bucket: int, step: Finished) -> float:
+        """Learn from a step; return its seconds without a disturbance of its verification."""
+        usual, speed = float(self.table(step.rows)[step.rows]), self.speed(bucket)
+        verifying = min(step.seconds - step.drafting, MOST_SURPRISE * speed.value * usual)
+        speed.saw(verifying, usual)
+        return step.drafting + verifying

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from workers.drafting.acceptance import USUAL, Acceptance, routed_shares
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.estimates import Estimates
+from workers.drafting.step_costs import Finished, StepCosts
 
 GREEDY, SAMPLED = (True, True), (False, True)
 
@@ -32,13 +33,14 @@ def test_a_level_beyond_what_the_target_chose_says_nothing() -> None:
 
 
 def test_a_drafters_confidence_is_calibrated_by_depth_and_temperature() -> None:
-    drafter, value = Acceptance("d", 3), float(np.log(0.8))
+    estimates, value = Estimates(), float(np.log(0.8))
+    drafter = Acceptance("d", 3, estimates=estimates)
     for index in range(400):
         drafter.saw_token(value, 0, greedy=True, accepted=index % 5 < 2)
     assert drafter.probability(value, 0, greedy=True) == pytest.approx(0.4, abs=0.02)
     assert drafter.probability(value, 1, greedy=True) == pytest.approx(0.8)
     assert drafter.probability(value, 0, greedy=False) == pytest.approx(0.8)
-    drafter.discount()
+    estimates.exchanged("d")
     assert 0.4 < drafter.probability(value, 0, greedy=True) < 0.8
 
 
@@ -69,8 +71,8 @@ def test_the_speed_follows_steps_and_other_buckets_begin_with_it() -> None:
     for rows in (1, 16):
         costs.measured(rows, 1.0)
     for _ in range(50):
-        costs.saw(8, 16, 2.0)
-    assert costs.speed(8) == pytest.approx(2.0, abs=0.05)
-    assert costs.speed(4) == costs.speed(8)
-    costs.saw(8, 16, 1000.0)
-    assert costs.speed(8) < 2.3, "it was disturbed"
+        assert costs.saw(8, Finished(8, 8, 16, 3.0, 1.0)) == pytest.approx(3.0)
+    assert costs.speed(8).value == pytest.approx(2.0, abs=0.05)
+    assert costs.speed(4).value == costs.speed(8).value
+    assert costs.saw(8, Finished(8, 8, 16, 1000.0, 1.0)) < 8.0, "it was disturbed"
+    assert costs.speed(8).value < 2.3
