@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from workers.drafting.arms import (
 )
 from workers.drafting.estimates import Estimates, FadingRatio
 from workers.drafting.failures import Failures
+from workers.drafting.learned_state import LearnedState
 from workers.drafting.lookup.look_ups import NOTHING as NOT_FOUND
 from workers.drafting.lookup.look_ups import Continuation, LookUps
 from workers.drafting.step_costs import CATCH_UP, Finished, Floats, StepCosts
@@ -116,6 +118,7 @@ class Controller:
         estimates: Estimates,
     ) -> None:
         self.costs, self.estimates = costs, estimates
+        self.state: LearnedState | None = None
         self.look_ups, self._failures = look_ups, failures
         last_first = reversed(drafters)
         best_first = sorted(last_first, key=lambda one: -sum(one.path((True, False))))
@@ -203,6 +206,8 @@ class Controller:
 
     def finished(self, finished: Finished) -> None:
         """Learn from the step that was chosen for last."""
+        if self.state is not None:
+            self.state.store()
         bucket, step = bucket_of(finished.sequences), self._step
         seconds = self.costs.saw(bucket, finished)
         self._step = None
@@ -216,6 +221,13 @@ class Controller:
             self._tried += 1
             if self._tried >= EVERY // 4 and self._run.observed < self._rival * self._run.expected:
                 self._left = 0
+
+    def remember(self, folder: Path, key: Mapping[str, str]) -> None:
+        """Begin with half of what was learned before, and store what is learned. key: what it
+        depends on; see learned_state.key_of."""
+        levels = {name: one.levels for name, one in self.drafters.items()}
+        drafts = f"{levels}, look-ups: {self.look_ups is not None}"
+        self.state = LearnedState(folder, {**key, "drafts": drafts}, self.estimates)
 
     def forget(self, sequence: Hashable) -> None:
         """Forget a sequence, also what was looked up for it in this step."""
@@ -288,10 +300,10 @@ class Controller:
 
     def _with_draft(self, step: Decision, drafter: Acceptance, taken: Sequence[int]) -> Decision:
         """Return a decision with a learned draft for some sequences."""
-        step.drafter, step.taken, rows = drafter, taken, 4 * step.batch.together
+        step.drafter, step.taken = drafter, taken
         if step.arm.tree:
             level = self._level_seconds(drafter, step.place, len(taken)) / len(taken)
-            step.price = step.goodput * level + float(self._prices(step, rows)[rows]) / rows
+            step.price = step.goodput * level + self._row_price(step)
         return step
 
     def _prior(
@@ -319,6 +331,11 @@ class Controller:
         table = self.costs.table(first + most)[first : first + most + 1]
         price = step.goodput * self.costs.speed(step.place.bucket).value
         return np.asarray(price * (table - table[0]))
+
+    def _row_price(self, step: Decision) -> float:
+        """Return what a row costs in tokens, on average over four of each sequence."""
+        rows = 4 * step.batch.together
+        return float(self._prices(step, rows)[rows]) / rows
 
     def _learned_step(self, step: Decision, prior: tuple[float, float]) -> tuple[float, float]:
         """Return the seconds of a learned step beyond those of a plain one, and the draft tokens
@@ -357,7 +374,7 @@ class Controller:
     def _look_up(self, step: Decision, wanted: Collection[Hashable]) -> None:
         """Look sequences up. A failure leaves the learned drafters alone."""
         found = dict.fromkeys(step.batch.limits, NOT_FOUND)
-        step.found = [*found.values()]
+        step.found, price = [*found.values()], self._row_price(step)
         if self.look_ups is None or not wanted:
             return
         if self.drafters and self._failures.rests(LOOK_UPS):
@@ -367,7 +384,7 @@ class Controller:
             for name in wanted:
                 step.batch.begin(name)
                 found[name] = self.look_ups.look_up(name, step.batch.limits[name])
-                self._copied(step.batch).saw(found[name].expected)
+                self._copied(step.batch).saw(sum(p for p in found[name].probabilities if p > price))
         except Exception as error:
             if not self.drafters:
                 raise

@@ -75,5 +75,5 @@ class StepCosts:
         """Learn from a step; return its seconds without a disturbance of its verification."""
         usual, speed = float(self.table(step.rows)[step.rows]), self.speed(bucket)
         verifying = min(step.seconds - step.drafting, MOST_SURPRISE * speed.value * usual)
-        speed.saw(verifying, usual)
+        speed.saw(verifying / usual)
         return step.drafting + verifying

@@ -174,10 +174,6 @@ class Adaptive:
         self._sequences.clear()
         self._others.clear()
 
-    def exchanged(self, drafter: str) -> None:
-        """Forget most of what is expected of a drafter, whose head is another one now."""
-        self.controller.estimates.exchanged(drafter)
-
     @contextmanager
     def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
         """Time a drafter's drafts of so many tokens for some requests, of any method."""
