@@ -6,13 +6,13 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from workers.drafting.acceptance import Acceptance, Traffic
-from workers.drafting.estimates import WEIGHT, Estimates
+from workers.drafting.estimates import Estimates
 from workers.drafting.step_costs import Floats
 
 BUCKETS = (1, 2, 4, 8, 16)
 """Least sequences of a step of each bucket."""
-REMEMBERED = 1024.0
-"""Steps of a bucket after which its realised seconds count for 1/e."""
+TRUSTED = 32.0
+"""Tokens of a sequence after which an arm's realised speed counts as much as the expected one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +48,27 @@ def arms_of(drafter: Acceptance | None, *, look_ups: bool) -> list[Arm]:
 class Realised:
     """Steps with an arm.
 
-    plain: seconds in which plain decoding would emit their tokens by the table of step costs, over
-    the seconds that they took, so that batches of one bucket compare. slower: a step's seconds, in
+    model: tokens of a sequence over those expected in the same seconds. slower: a step's seconds, in
     plain steps. accepted: draft tokens of a sequence with a learned draft.
     """
 
     def __init__(self, estimates: Estimates, *name: str | int | bool) -> None:
-        self.plain = estimates.of("plain", *name, memory=np.inf)
+        self.model = estimates.of("model", *name, weight=TRUSTED)
         self.slower = estimates.of("slower", *name)
         self.accepted = estimates.of("accepted", *name)
 
 
 class Place:
-    """What is known of the arms in batches of a bucket, at temperature 0 or not.
+    """What is known of batches of a bucket, at temperature 0 or not.
 
-    small: whether drafts are chosen in every step for every sequence. steps: seen. drafted: of
-    them, when a learned drafter drafted last. decisions: made.
+    small: whether drafts are chosen in every step for every sequence. speedup: realised with all
+    arms. steps: seen. drafted: of them, when a learned drafter drafted last. decisions: made.
     """
 
     def __init__(self, estimates: Estimates, bucket: int, *, greedy: bool) -> None:
         self.bucket, self.greedy, self.small = bucket, greedy, bucket < BUCKETS[2]
         self.traffic: Traffic = greedy, self.small
+        self.speedup = estimates.of("speedup", bucket, greedy)
         self.steps = self.drafted = self.decisions = 0
         self._estimates = estimates
         self._arms: dict[Arm, Realised] = {}
@@ -79,25 +79,6 @@ class Place:
             name = self.bucket, self.greedy, *astuple(arm)
             self._arms[arm] = Realised(self._estimates, *name)
         return self._arms[arm]
-
-    def speedup(self, prior: float, seconds: float, arm: Arm | None = None) -> float:
-        """Return the speedup of an arm, or of all together, over plain decoding by the table.
-
-        prior: expected before anything was realised. seconds: expected of a step.
-        """
-        arms = self._arms.values() if arm is None else [self.of(arm)]
-        plain, took = (sum(getattr(a.plain, x) for a in arms) for x in ("observed", "expected"))
-        return float((prior * WEIGHT * seconds + plain) / (WEIGHT * seconds + took))
-
-    def saw(self, arm: Arm, tokens: float, seconds: float, plain: float) -> None:
-        """Learn from a step with an arm, in plain seconds by the table that its tokens are worth,
-        and its seconds. plain: a plain step's at the machine's present speed."""
-        realised = self.of(arm)
-        for one in self._arms.values():
-            one.plain.keep(1.0 - 1.0 / REMEMBERED)
-        realised.plain.saw(tokens, seconds)
-        realised.slower.saw(seconds / plain)
-        self.steps += 1
 
 
 def bucket_of(sequences: int) -> int:

@@ -43,7 +43,7 @@ DRAFTING = 0.1
 """Seconds of a level of a learned draft, in plain steps, before any is measured."""
 COPIED = 0.2
 """Looked-up tokens per step and sequence that are accepted, before anything is looked up."""
-SHORTEST, LONGEST = 8, 128
+SHORTEST, LONGEST = EVERY // 2, 8 * EVERY
 """Steps for which the arm "nothing" is chosen at first and at most. A learned drafter of a small
 batch is idle for SHORTEST at most."""
 
@@ -78,7 +78,8 @@ class Batch:
 class Decision:
     """The drafts of a step.
 
-    arm: chosen. goodput: expected tokens per second. drafter: drafts up to `arm.levels` levels for
+    arm: chosen. speedup: expected over plain decoding by the table of step costs. goodput: expected
+    tokens per second. drafter: drafts up to `arm.levels` levels for
     the sequences `taken`, where another level of a tree must bring a sequence `price` tokens.
     found: what was looked up for each sequence, of those in `looked_up`. usual: tokens of a learned
     draft that a sequence of a small batch accepts. counts: whether the arm is to blame for the
@@ -88,6 +89,7 @@ class Decision:
     batch: Batch
     place: Place
     arm: Arm
+    speedup: float
     goodput: float
     drafter: Acceptance | None = None
     found: Sequence[Continuation] = ()
@@ -127,7 +129,7 @@ class Controller:
         self._ease: dict[Hashable, FadingRatio] = {}
         self._step: Decision | None = None
         self._at: Place | None = None
-        self._arm, self._left, self._rest, self._speedup = NOTHING, 0, SHORTEST, 1.0
+        self._arm, self._left, self._rest, self._modelled = NOTHING, 0, SHORTEST, 1.0
         self._run, self._tried, self._rival = FadingRatio(), 0, 0.0
 
     def choose(self, batch: Batch) -> Decision:
@@ -213,11 +215,15 @@ class Controller:
         self._step = None
         if step is None or not step.counts or step.place.bucket != bucket:
             return
-        plain = float(self.costs.table(finished.sequences)[finished.sequences])
-        tokens = finished.tokens * plain / finished.sequences
-        step.place.saw(step.arm, tokens, seconds, plain * self.costs.speed(bucket).value)
+        realised, place = step.place.of(step.arm), step.place
+        tokens = finished.tokens / finished.sequences
+        plain = seconds / float(self.costs.table(finished.sequences)[finished.sequences])
+        place.steps += 1
+        place.speedup.saw(tokens, plain)
+        realised.model.saw(tokens, step.speedup * plain)
+        realised.slower.saw(plain / self.costs.speed(bucket).value)
         if step.arm == self._arm:
-            self._run.saw(tokens, seconds)
+            self._run.saw(tokens, plain)
             self._tried += 1
             if self._tried >= EVERY // 4 and self._run.observed < self._rival * self._run.expected:
                 self._left = 0
@@ -245,7 +251,7 @@ class Controller:
         if drafter is not None:
             arm = Arm(drafter.name, drafter.levels, self.look_ups is not None, tree=True)
         prior = self._prior(place, arm, batch, drafter)
-        step = self._begin(place, arm, batch, place.speedup(*prior))
+        step = self._begin(place, arm, batch, place.speedup.given(prior[0]))
         self._look_up(step, batch.limits)
         copies = [one.probabilities for one in step.found]
         lengths, gain = worthwhile(copies, self._prices(step, sum(map(len, copies))))
@@ -270,32 +276,34 @@ class Controller:
         if self._at is not place or self._left <= 0:
             self._decide(place, batch, drafter)
         self._left -= 1
-        step = self._begin(place, self._arm, batch, self._speedup)
+        step = self._begin(place, self._arm, batch, self._modelled)
+        step.goodput *= place.of(step.arm).model.value
         self._look_up(step, batch.limits if step.arm.look_ups else batch.predicted)
         if drafter is not None and drafter.name == step.arm.drafter:
             return self._with_draft(step, drafter, ready)
-        step.arm = Arm(look_ups=step.arm.look_ups)
+        # an arm without its drafter says nothing of the arm
+        step.arm, step.counts = Arm(look_ups=step.arm.look_ups), not step.arm.levels
         return step
 
     def _decide(self, place: Place, batch: Batch, drafter: Acceptance | None) -> None:
         """Choose the arm of the next steps: the best, or one that was tried little."""
         arms = arms_of(drafter, look_ups=self.look_ups is not None)
-        priors = {arm: self._prior(place, arm, batch, drafter) for arm in arms}
-        found = {arm: place.speedup(*prior, arm) for arm, prior in priors.items()}
+        priors = {arm: self._prior(place, arm, batch, drafter)[0] for arm in arms}
+        found = {arm: prior * place.of(arm).model.value for arm, prior in priors.items()}
         arm = best = max(arms, key=lambda one: found[one])
         place.decisions += 1
         if place.decisions % EXPLORE == 0:
             worth = [one for one in arms if one != best and found[one] > CLEARLY * found[best]]
-            arm = min(worth, key=lambda one: place.of(one).slower.expected, default=best)
+            arm = min(worth, key=lambda one: place.of(one).model.expected, default=best)
         again = self._at is place and self._arm == NOTHING
         self._rest = min(LONGEST, 2 * self._rest) if again else SHORTEST
         self._left = self._rest if arm == NOTHING else EVERY
-        self._at, self._arm, self._speedup = place, arm, found[arm]
+        self._at, self._arm, self._modelled = place, arm, priors[arm]
         self._run, self._tried, self._rival = FadingRatio(), 0, CLEARLY * found[best]
 
     def _begin(self, place: Place, arm: Arm, batch: Batch, speedup: float) -> Decision:
         plain = float(self.costs.table(batch.together)[batch.together])
-        self._step = Decision(batch, place, arm, speedup * batch.together / plain)
+        self._step = Decision(batch, place, arm, speedup, speedup * batch.together / plain)
         return self._step
 
     def _with_draft(self, step: Decision, drafter: Acceptance, taken: Sequence[int]) -> Decision:

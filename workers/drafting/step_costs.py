@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 CATCH_UP = 16
 """Missing tokens of a sequence from which on they are read in a forward of their own, so that one
 long prompt does not pad the whole batch; fewer are read with the first draft token."""
+RECENT = 32.0
+"""Steps that tell the machine's present speed."""
 MOST_SURPRISE = 3.0
 """Measurements count up to so many times what was expected; longer ones were disturbed."""
 
@@ -68,7 +70,7 @@ class StepCosts:
         if bucket not in self._speeds:
             near = min(self._speeds, key=lambda one: abs(one - bucket), default=None)
             prior = 1.0 if near is None else self._speeds[near].value
-            self._speeds[bucket] = FadingRatio(prior, weight=1.0)
+            self._speeds[bucket] = FadingRatio(prior, weight=1.0, memory=RECENT)
         return self._speeds[bucket]
 
     def saw(self, bucket: int, step: Finished) -> float:

@@ -208,7 +208,7 @@ def test_an_exchanged_head_is_judged_anew() -> None:
         world.step(*MANY, held=3)
     [drafter], place = world.controller.drafters.values(), world.controller._at
     share, arm = drafter.shares(place.traffic)[0], place.of(world.controller._arm)
-    seen = arm.plain.expected
+    seen = arm.model.expected
     world.estimates.exchanged("d0")
     assert drafter.shares(place.traffic)[0] < share
-    assert arm.plain.expected == pytest.approx(0.5 * seen)
+    assert arm.model.expected == pytest.approx(0.5 * seen)
