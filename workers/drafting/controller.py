@@ -129,7 +129,7 @@ class Controller:
         self._ease: dict[Hashable, FadingRatio] = {}
         self._step: Decision | None = None
         self._at: Place | None = None
-        self._arm, self._left, self._rest, self._modelled = NOTHING, 0, SHORTEST, 1.0
+        self._arm, self._left, self._rest = NOTHING, 0, SHORTEST
         self._run, self._tried, self._rival = FadingRatio(), 0, 0.0
 
     def choose(self, batch: Batch) -> Decision:
@@ -221,7 +221,7 @@ class Controller:
         place.steps += 1
         place.speedup.saw(tokens, plain)
         realised.model.saw(tokens, step.speedup * plain)
-        realised.slower.saw(plain / self.costs.speed(bucket).value)
+        realised.slower.saw(seconds / self.costs.seconds(bucket, finished.sequences))
         if step.arm == self._arm:
             self._run.saw(tokens, plain)
             self._tried += 1
@@ -276,7 +276,7 @@ class Controller:
         if self._at is not place or self._left <= 0:
             self._decide(place, batch, drafter)
         self._left -= 1
-        step = self._begin(place, self._arm, batch, self._modelled)
+        step = self._begin(place, self._arm, batch, self._prior(place, self._arm, batch, drafter)[0])
         step.goodput *= place.of(step.arm).model.value
         self._look_up(step, batch.limits if step.arm.look_ups else batch.predicted)
         if drafter is not None and drafter.name == step.arm.drafter:
@@ -298,7 +298,7 @@ class Controller:
         again = self._at is place and self._arm == NOTHING
         self._rest = min(LONGEST, 2 * self._rest) if again else SHORTEST
         self._left = self._rest if arm == NOTHING else EVERY
-        self._at, self._arm, self._modelled = place, arm, priors[arm]
+        self._at, self._arm = place, arm
         self._run, self._tried, self._rival = FadingRatio(), 0, CLEARLY * found[best]
 
     def _begin(self, place: Place, arm: Arm, batch: Batch, speedup: float) -> Decision:
@@ -323,22 +323,20 @@ class Controller:
         # a learned draft has most of the tokens that are looked up
         copied = self._copied(batch).value if arm == LOOK_UPS_ALONE else 0.0
         count, together = len(batch.limits), batch.together
-        table = self.costs.table(together + int(count * (len(path) + 2.0 * copied)))
-        speed, best = self.costs.speed(place.bucket).value, (0.0, 1.0)
+        plain, best = float(self.costs.table(together)[together]), (0.0, 1.0)
         drafting = len(path) * self._level_seconds(drafter, place, count) if drafter else 0.0
         for verified in range(len(path) if arm.whole else 0, len(path) + 1):
             tokens = together + count * (sum(path[:verified]) + copied)
             rows = together + int(count * (verified + 2.0 * copied))
-            seconds = speed * float(table[rows]) + drafting
-            best = max(best, (tokens * float(table[together]) / together / seconds, seconds))
+            seconds = self.costs.seconds(place.bucket, rows) + drafting
+            best = max(best, (tokens * plain / together / seconds, seconds))
         return best
 
     def _prices(self, step: Decision, most: int) -> Floats:
         """Return what 0, 1, ... at least `most` further rows cost in tokens."""
         first = step.batch.together
         table = self.costs.table(first + most)[first : first + most + 1]
-        price = step.goodput * self.costs.speed(step.place.bucket).value
-        return np.asarray(price * (table - table[0]))
+        return np.asarray(step.goodput * self.costs.speed.value * (table - table[0]))
 
     def _row_price(self, step: Decision) -> float:
         """Return what a row costs in tokens, on average over four of each sequence."""
@@ -350,7 +348,8 @@ class Controller:
         that a sequence usually accepts in it. prior: see _prior."""
         batch, realised = step.batch, step.place.of(step.arm)
         table = float(self.costs.table(batch.together)[batch.together])
-        plain, (speedup, seconds) = self.costs.speed(step.place.bucket).value * table, prior
+        plain = self.costs.seconds(step.place.bucket, batch.together)
+        speedup, seconds = prior
         accepted = batch.together * (speedup * seconds / table - 1.0) / len(batch.limits)
         extra = plain * (realised.slower.given(seconds / plain) - 1.0)
         return extra, realised.accepted.given(accepted)

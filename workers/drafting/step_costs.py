@@ -35,17 +35,19 @@ class Finished:
 
 
 class StepCosts:
-    """Hold the seconds of one sequence's forwards by rows, raw as they were measured before
-    serving, and the machine's present speed for batches of each size.
+    """Predict the seconds of a step's verification.
 
-    wanted: whether a drafter decides by costs; then forwards are measured before serving.
+    Seconds by rows of one sequence are measured before serving. A step takes its bucket's recent
+    mean, and for more or fewer rows the difference by the table, times one factor for the machine's
+    speed. wanted: whether a drafter decides by costs; then forwards are measured before serving.
     """
 
     def __init__(self) -> None:
         self.wanted = False
+        self.speed = FadingRatio()
         self._measured: list[tuple[int, float]] = []
         self._table = np.zeros(0)
-        self._speeds: dict[int, FadingRatio] = {}
+        self._recent: dict[int, tuple[float, float]] = {}
 
     def measured(self, rows: int, seconds: float) -> None:
         """Add a forward of one sequence's rows that was timed before serving."""
@@ -65,17 +67,24 @@ class StepCosts:
             self._table = np.interp(places, sizes, seconds) + beyond
         return self._table
 
-    def speed(self, bucket: int) -> FadingRatio:
-        """Return the factor on the table in batches of a size, which begins with the nearest."""
-        if bucket not in self._speeds:
-            near = min(self._speeds, key=lambda one: abs(one - bucket), default=None)
-            prior = 1.0 if near is None else self._speeds[near].value
-            self._speeds[bucket] = FadingRatio(prior, weight=1.0, memory=RECENT)
-        return self._speeds[bucket]
+    def seconds(self, bucket: int, rows: int) -> float:
+        """Return the expected seconds of a step in batches of a size; of a new size it begins as
+        the nearest one."""
+        near = min(self._recent, key=lambda one: abs(one - bucket), default=bucket)
+        table, seconds = self._recent.get(near, (0.0, 0.0))
+        usual = float(self.table(rows)[rows])
+        return max(seconds + self.speed.value * (usual - table), usual / MOST_SURPRISE)
 
     def saw(self, bucket: int, step: Finished) -> float:
         """Learn from a step; return its seconds without a disturbance of its verification."""
-        usual, speed = float(self.table(step.rows)[step.rows]), self.speed(bucket)
-        verifying = min(step.seconds - step.drafting, MOST_SURPRISE * speed.value * usual)
-        speed.saw(verifying / usual)
-        return step.drafting + verifying
+        most = MOST_SURPRISE * self.seconds(bucket, step.rows)
+        seconds = min(step.seconds - step.drafting, most)
+        usual, unit = float(self.table(step.rows)[step.rows]), float(self.table(1)[1])
+        before = self._recent.get(bucket, (usual, seconds))
+        more, took = (usual - before[0]) / unit, (seconds - before[1]) / unit
+        self.speed.saw(more * took, more * more)
+        self._recent[bucket] = (
+            before[0] + unit * more / RECENT,
+            before[1] + unit * took / RECENT,
+        )
+        return step.drafting + seconds

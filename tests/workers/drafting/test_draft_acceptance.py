@@ -66,13 +66,15 @@ def test_the_table_of_costs_may_fall_and_goes_on_with_its_mean_slope() -> None:
     assert table[17] == pytest.approx(26.0 + 8 * 6.0 / 8)
 
 
-def test_the_speed_follows_steps_and_other_buckets_begin_with_it() -> None:
+def test_seconds_follow_steps_and_another_bucket_begins_as_the_nearest() -> None:
     costs = StepCosts()
-    for rows in (1, 16):
-        costs.measured(rows, 1.0)
-    for _ in range(50):
-        assert costs.saw(8, Finished(8, 8, 16, 3.0, 1.0)) == pytest.approx(3.0)
-    assert costs.speed(8).value == pytest.approx(2.0, abs=0.05)
-    assert costs.speed(4).value == costs.speed(8).value
-    assert costs.saw(8, Finished(8, 8, 16, 1000.0, 1.0)) < 8.0, "it was disturbed"
-    assert costs.speed(8).value < 2.3
+    for rows in (1, 17):
+        costs.measured(rows, float(rows))
+    for _ in range(100):
+        for rows, seconds in ((8, 11.0), (12, 13.0)):  # 7 seconds and half of the table's
+            costs.saw(8, Finished(8, 8, rows, seconds + 1.0, 1.0))
+    assert costs.speed.value == pytest.approx(0.5, abs=0.05)
+    assert costs.seconds(8, 8) == pytest.approx(11.0, abs=0.5)
+    assert costs.seconds(8, 17) == pytest.approx(15.5, abs=0.5)
+    assert costs.seconds(4, 4) == pytest.approx(9.0, abs=0.5)
+    assert costs.saw(8, Finished(8, 8, 8, 1000.0, 1.0)) < 40.0, "it was disturbed"
