@@ -7,30 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from workers.drafting.acceptance import Acceptance
-from workers.drafting.arms import (
-    LOOK_UPS_ALONE,
-    NOTHING,
-    Arm,
-    Place,
-    arms_of,
-    bucket_of,
-    worthwhile,
-)
+from workers.drafting.arms import LOOK_UPS_ALONE, NOTHING, Arm, Place, arms_of
 from workers.drafting.estimates import Estimates, FadingRatio
 from workers.drafting.failures import Failures
 from workers.drafting.learned_state import LearnedState
 from workers.drafting.lookup.look_ups import NOTHING as NOT_FOUND
 from workers.drafting.lookup.look_ups import Continuation, LookUps
-from workers.drafting.step_costs import CATCH_UP, Finished, Floats, StepCosts
+from workers.drafting.step_costs import CATCH_UP, Finished, Floats, StepCosts, bucket_of, worthwhile
 
-LOOK_UPS = "suffix"
-"""All draft tokens were looked up."""
-PREDICTION = "prediction"
-"""All draft tokens were those that the client predicted, in a vLLM engine."""
-NOBODY = "none"
-"""No tokens were drafted."""
-GRAMMAR = "grammar"
-"""The request's grammar forced all draft tokens."""
+LOOK_UPS, PREDICTION, NOBODY, GRAMMAR = "suffix", "prediction", "none", "grammar"
+"""What all draft tokens of a step come from in its statistics, if not from a learned drafter. Only
+vLLM's engine tells predictions from other look-ups."""
 
 EVERY = 16
 """Steps of a large batch for which an arm is chosen."""
@@ -78,8 +65,8 @@ class Batch:
 class Decision:
     """The drafts of a step.
 
-    arm: chosen. speedup: expected over plain decoding by the table of step costs. goodput: expected
-    tokens per second. drafter: drafts up to `arm.levels` levels for
+    arm: chosen. modelled, goodput: tokens per second that are expected of it, by step costs and
+    acceptance and with what it realised. drafter: drafts up to `arm.levels` levels for
     the sequences `taken`, where another level of a tree must bring a sequence `price` tokens.
     found: what was looked up for each sequence, of those in `looked_up`. usual: tokens of a learned
     draft that a sequence of a small batch accepts. counts: whether the arm is to blame for the
@@ -89,7 +76,7 @@ class Decision:
     batch: Batch
     place: Place
     arm: Arm
-    speedup: float
+    modelled: float
     goodput: float
     drafter: Acceptance | None = None
     found: Sequence[Continuation] = ()
@@ -193,7 +180,7 @@ class Controller:
         if draft is not None and step.drafter is not None:
             step.drafter.saw(step.place.traffic, *draft)
             self._ease.setdefault(sequence, FadingRatio()).saw(len(tokens) - 1, step.usual)
-            step.place.of(step.arm).accepted.saw(len(tokens) - 1)
+            step.place.accepted.saw(len(tokens) - 1)
 
     def drafted(self, levels: int, seconds: float, missing: Sequence[int]) -> None:
         """Learn that the chosen drafter drafted so many levels, 0 if it failed, for sequences of
@@ -215,15 +202,12 @@ class Controller:
         self._step = None
         if step is None or not step.counts or step.place.bucket != bucket:
             return
-        realised, place = step.place.of(step.arm), step.place
-        tokens = finished.tokens / finished.sequences
-        plain = seconds / float(self.costs.table(finished.sequences)[finished.sequences])
-        place.steps += 1
-        place.speedup.saw(tokens, plain)
-        realised.model.saw(tokens, step.speedup * plain)
-        realised.slower.saw(seconds / self.costs.seconds(bucket, finished.sequences))
+        each = 1.0 / finished.sequences
+        realised = step.place.realised(step.arm)
+        realised.saw(finished.tokens * each, step.modelled * seconds * each)
+        step.place.idle += 1
         if step.arm == self._arm:
-            self._run.saw(tokens, plain)
+            self._run.saw(finished.tokens, seconds)
             self._tried += 1
             if self._tried >= EVERY // 4 and self._run.observed < self._rival * self._run.expected:
                 self._left = 0
@@ -250,23 +234,24 @@ class Controller:
         arm = LOOK_UPS_ALONE
         if drafter is not None:
             arm = Arm(drafter.name, drafter.levels, self.look_ups is not None, tree=True)
-        prior = self._prior(place, arm, batch, drafter)
-        step = self._begin(place, arm, batch, place.speedup.given(prior[0]))
+        tokens, seconds = self._expected(place, arm, batch, drafter)
+        step = self._begin(place, arm, batch, tokens / seconds)
         self._look_up(step, batch.limits)
         copies = [one.probabilities for one in step.found]
         lengths, gain = worthwhile(copies, self._prices(step, sum(map(len, copies))))
-        if drafter is not None:
-            copied = [sum(one[:n]) for one, n in zip(copies, lengths, strict=True)]
-            extra, step.usual = self._learned_step(step, prior)
-            mine = [step.usual * self._ease_of(name) for name in batch.limits]
-            due = place.steps - place.drafted >= SHORTEST
-            taken = [i for i in ready if due or 2.0 * mine[i] >= copied[i]]
-            # a learned draft is merged with what was looked up
-            both = [one + 0.5 * more for one, more in zip(mine, copied, strict=True)]
-            if taken and (due or sum(map(max, both, copied)) - step.goodput * extra > gain):
-                place.drafted = place.steps
-                return self._with_draft(step, drafter, taken)
-        step.arm = LOOK_UPS_ALONE if any(lengths) else NOTHING
+        if drafter is None:
+            return step
+        copied = [sum(one[:n]) for one, n in zip(copies, lengths, strict=True)]
+        step.usual = place.accepted.given((tokens - batch.together) / len(batch.limits))
+        mine = [step.usual * self._ease_of(name) for name in batch.limits]
+        due = place.idle >= SHORTEST
+        taken = [i for i in ready if due or 2.0 * mine[i] >= copied[i]]
+        # a learned draft is merged with what was looked up
+        both = [max(one + 0.5 * more, more) for one, more in zip(mine, copied, strict=True)]
+        price = step.goodput * (seconds - self.costs.seconds(place.bucket, batch.together))
+        if taken and (due or sum(both) - price > gain):
+            place.idle = 0
+            self._with_draft(step, drafter, taken)
         return step
 
     def _of_all(
@@ -276,11 +261,12 @@ class Controller:
         if self._at is not place or self._left <= 0:
             self._decide(place, batch, drafter)
         self._left -= 1
-        step = self._begin(place, self._arm, batch, self._prior(place, self._arm, batch, drafter)[0])
-        step.goodput *= place.of(step.arm).model.value
+        tokens, seconds = self._expected(place, self._arm, batch, drafter)
+        step = self._begin(place, self._arm, batch, tokens / seconds)
         self._look_up(step, batch.limits if step.arm.look_ups else batch.predicted)
         if drafter is not None and drafter.name == step.arm.drafter:
-            return self._with_draft(step, drafter, ready)
+            self._with_draft(step, drafter, ready)
+            return step
         # an arm without its drafter says nothing of the arm
         step.arm, step.counts = Arm(look_ups=step.arm.look_ups), not step.arm.levels
         return step
@@ -288,48 +274,47 @@ class Controller:
     def _decide(self, place: Place, batch: Batch, drafter: Acceptance | None) -> None:
         """Choose the arm of the next steps: the best, or one that was tried little."""
         arms = arms_of(drafter, look_ups=self.look_ups is not None)
-        priors = {arm: self._prior(place, arm, batch, drafter)[0] for arm in arms}
-        found = {arm: prior * place.of(arm).model.value for arm, prior in priors.items()}
+        found = dict[Arm, float]()
+        for arm in arms:
+            tokens, seconds = self._expected(place, arm, batch, drafter)
+            found[arm] = tokens / seconds * place.realised(arm).value
         arm = best = max(arms, key=lambda one: found[one])
         place.decisions += 1
         if place.decisions % EXPLORE == 0:
             worth = [one for one in arms if one != best and found[one] > CLEARLY * found[best]]
-            arm = min(worth, key=lambda one: place.of(one).model.expected, default=best)
+            arm = min(worth, key=lambda one: place.realised(one).expected, default=best)
         again = self._at is place and self._arm == NOTHING
         self._rest = min(LONGEST, 2 * self._rest) if again else SHORTEST
         self._left = self._rest if arm == NOTHING else EVERY
         self._at, self._arm = place, arm
         self._run, self._tried, self._rival = FadingRatio(), 0, CLEARLY * found[best]
 
-    def _begin(self, place: Place, arm: Arm, batch: Batch, speedup: float) -> Decision:
-        plain = float(self.costs.table(batch.together)[batch.together])
-        self._step = Decision(batch, place, arm, speedup, speedup * batch.together / plain)
+    def _begin(self, place: Place, arm: Arm, batch: Batch, modelled: float) -> Decision:
+        goodput = modelled * place.realised(arm).value
+        self._step = Decision(batch, place, arm, modelled, goodput)
         return self._step
 
-    def _with_draft(self, step: Decision, drafter: Acceptance, taken: Sequence[int]) -> Decision:
-        """Return a decision with a learned draft for some sequences."""
+    def _with_draft(self, step: Decision, drafter: Acceptance, taken: Sequence[int]) -> None:
+        """Let a decision have a learned draft for some sequences."""
         step.drafter, step.taken = drafter, taken
         if step.arm.tree:
             level = self._level_seconds(drafter, step.place, len(taken)) / len(taken)
             step.price = step.goodput * level + self._row_price(step)
-        return step
 
-    def _prior(
+    def _expected(
         self, place: Place, arm: Arm, batch: Batch, drafter: Acceptance | None
     ) -> tuple[float, float]:
-        """Return the speedup over plain decoding and the seconds of an arm's steps by the table of
-        step costs and what is accepted of drafts."""
+        """Return the tokens and seconds of an arm's steps by step costs and acceptance."""
         path = drafter.path(place.traffic)[: arm.levels] if drafter and arm.levels else []
         # a learned draft has most of the tokens that are looked up
         copied = self._copied(batch).value if arm == LOOK_UPS_ALONE else 0.0
-        count, together = len(batch.limits), batch.together
-        plain, best = float(self.costs.table(together)[together]), (0.0, 1.0)
+        count, together, best = len(batch.limits), batch.together, (0.0, 1.0)
         drafting = len(path) * self._level_seconds(drafter, place, count) if drafter else 0.0
         for verified in range(len(path) if arm.whole else 0, len(path) + 1):
             tokens = together + count * (sum(path[:verified]) + copied)
             rows = together + int(count * (verified + 2.0 * copied))
-            seconds = self.costs.seconds(place.bucket, rows) + drafting
-            best = max(best, (tokens * plain / together / seconds, seconds))
+            one = tokens, self.costs.seconds(place.bucket, rows) + drafting
+            best = max(best, one, key=lambda both: both[0] / both[1])
         return best
 
     def _prices(self, step: Decision, most: int) -> Floats:
@@ -342,17 +327,6 @@ class Controller:
         """Return what a row costs in tokens, on average over four of each sequence."""
         rows = 4 * step.batch.together
         return float(self._prices(step, rows)[rows]) / rows
-
-    def _learned_step(self, step: Decision, prior: tuple[float, float]) -> tuple[float, float]:
-        """Return the seconds of a learned step beyond those of a plain one, and the draft tokens
-        that a sequence usually accepts in it. prior: see _prior."""
-        batch, realised = step.batch, step.place.of(step.arm)
-        table = float(self.costs.table(batch.together)[batch.together])
-        plain = self.costs.seconds(step.place.bucket, batch.together)
-        speedup, seconds = prior
-        accepted = batch.together * (speedup * seconds / table - 1.0) / len(batch.limits)
-        extra = plain * (realised.slower.given(seconds / plain) - 1.0)
-        return extra, realised.accepted.given(accepted)
 
     def _level(self, drafter: Acceptance, place: Place) -> FadingRatio:
         """Return what a level of drafts costs, in plain steps by the table."""

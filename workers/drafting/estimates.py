@@ -7,7 +7,7 @@ from typing import Any
 WEIGHT, MEMORY = 8.0, 300.0
 """Observations that a prior counts for, and that are remembered, unless an estimate says so."""
 HALF = 0.5
-"""Share of what was learned that stays after a restart, and of a drafter whose head is exchanged."""
+"""Share of what was learned that stays after a restart, and after an exchange of the head."""
 
 Name = tuple[str | int | bool, ...]
 
@@ -57,7 +57,10 @@ class Estimates:
         self._loaded: dict[Name, tuple[float, float]] = {}
 
     def of(
-        self, *name: str | int | bool, prior: float = 1.0, weight: float = WEIGHT,
+        self,
+        *name: str | int | bool,
+        prior: float = 1.0,
+        weight: float = WEIGHT,
         memory: float = MEMORY,
     ) -> FadingRatio:
         """Return an estimate. The first call with a name begins it."""

@@ -1,6 +1,7 @@
 """Seconds of a step by the rows that it verifies, measured on this machine."""
 
 from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ from workers.drafting.estimates import FadingRatio
 
 Floats = NDArray[np.float64]
 
+BUCKETS = (1, 2, 4, 8, 16)
+"""Least sequences of a step of each bucket."""
 CATCH_UP = 16
 """Missing tokens of a sequence from which on they are read in a forward of their own, so that one
 long prompt does not pad the whole batch; fewer are read with the first draft token."""
@@ -88,3 +91,25 @@ class StepCosts:
             before[1] + unit * took / RECENT,
         )
         return step.drafting + seconds
+
+
+def bucket_of(sequences: int) -> int:
+    """Return the bucket of a batch."""
+    return max(bucket for bucket in BUCKETS if bucket <= sequences)
+
+
+def worthwhile(probabilities: Sequence[Sequence[float]], prices: Floats) -> tuple[list[int], float]:
+    """Return how many draft tokens of each sequence are worth verifying, and what they bring in
+    tokens.
+
+    probabilities: of each sequence's tokens, falling, each with all before it. prices: what 0, 1,
+    2, ... tokens cost, in tokens. Costs are a staircase: what does not pay now may pay with the
+    next ones.
+    """
+    owners = np.repeat(np.arange(len(probabilities)), [len(one) for one in probabilities])
+    tokens = np.asarray([p for one in probabilities for p in one], float)
+    order = np.argsort(-tokens, kind="stable")
+    gains = np.cumsum([0.0, *tokens[order]]) - prices[: len(tokens) + 1]
+    best = int(gains.argmax())
+    granted = np.bincount(owners[order][:best], minlength=len(probabilities))
+    return granted.tolist(), float(gains[best])

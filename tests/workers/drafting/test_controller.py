@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from workers.drafting.acceptance import USUAL, Acceptance
-from workers.drafting.arms import NOTHING, worthwhile
+from workers.drafting.arms import NOTHING
 from workers.drafting.controller import EVERY, EXPLORE, LONGEST, Batch, Controller, Decision
 from workers.drafting.estimates import Estimates
 from workers.drafting.failures import Failures
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
-from workers.drafting.step_costs import CATCH_UP, Finished, StepCosts
+from workers.drafting.step_costs import CATCH_UP, Finished, StepCosts, worthwhile
 
 ROOM = 8
 
@@ -35,9 +35,7 @@ class World:
         for rows in range(1, 200):
             costs.measured(rows, seconds(rows))
         self.estimates, usual = Estimates(), (USUAL, USUAL)
-        drafters = [
-            Acceptance(f"d{i}", one, usual, self.estimates) for i, one in enumerate(levels)
-        ]
+        drafters = [Acceptance(f"d{i}", one, usual, self.estimates) for i, one in enumerate(levels)]
         self.look_ups = LookUps(least=0.02, past=PastAnswers()) if looks_up else None
         self.controller = Controller(drafters, costs, self.look_ups, Failures(), self.estimates)
         self.seconds, self.level, self.unread = seconds, level, 0
@@ -155,11 +153,11 @@ def test_neither_catching_up_nor_a_failure_counts_against_an_arm() -> None:
     world = World(3)
     world.unread = CATCH_UP
     world.step(*MANY, held=0, slower=100.0)
-    assert not world.controller._at.steps
+    assert not world.controller._tried
     world.controller.choose(world.batch(MANY))
     world.controller.drafted(0, 100.0, [0] * 8)
     world.controller.finished(Finished(8, 8, 8, 100.0, 100.0))
-    assert not world.controller._at.steps
+    assert not world.controller._tried
 
 
 def test_look_ups_are_drafted_and_learned_from() -> None:
@@ -207,8 +205,8 @@ def test_an_exchanged_head_is_judged_anew() -> None:
     for _ in range(64):
         world.step(*MANY, held=3)
     [drafter], place = world.controller.drafters.values(), world.controller._at
-    share, arm = drafter.shares(place.traffic)[0], place.of(world.controller._arm)
-    seen = arm.model.expected
+    share, arm = drafter.shares(place.traffic)[0], place.realised(world.controller._arm)
+    seen = arm.expected
     world.estimates.exchanged("d0")
     assert drafter.shares(place.traffic)[0] < share
-    assert arm.model.expected == pytest.approx(0.5 * seen)
+    assert arm.expected == pytest.approx(0.5 * seen)

@@ -45,13 +45,18 @@ def test_what_is_not_asked_for_is_stored_again(stored):
     assert learned(stored).of("level", True, 1).expected == 2.5
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda _: "no JSON", lambda _: "[]", lambda body: json.dumps(body | {"key": {}}),
-    lambda body: json.dumps(body | {"estimates": [["level", -1.0, 2.0]]}),
-    lambda body: json.dumps(body | {"estimates": [["level", float("nan"), 2.0]]}),
-    lambda body: json.dumps(body | {"estimates": [[]]}),
-    lambda body: json.dumps(body | {"estimates": [[["level"], 1.0, 2.0]]}),
-])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda _: "no JSON",
+        lambda _: "[]",
+        lambda body: json.dumps(body | {"key": {}}),
+        lambda body: json.dumps(body | {"estimates": [["level", -1.0, 2.0]]}),
+        lambda body: json.dumps(body | {"estimates": [["level", float("nan"), 2.0]]}),
+        lambda body: json.dumps(body | {"estimates": [[]]}),
+        lambda body: json.dumps(body | {"estimates": [[["level"], 1.0, 2.0]]}),
+    ],
+)
 def test_a_damaged_or_foreign_file_costs_a_warning(stored, caplog, spoil):
     [file] = stored.iterdir()
     file.write_text(spoil(json.loads(file.read_text())))

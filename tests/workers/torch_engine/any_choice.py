@@ -1,6 +1,7 @@
 """Replace the controller's choices by any drafter for any sequence."""
 
 import random
+
 import pytest
 
 from workers.drafting.arms import Arm, Place
@@ -13,14 +14,16 @@ def choose_anyhow(monkeypatch: pytest.MonkeyPatch, draw: random.Random) -> None:
     def choose(self: Controller, batch: Batch) -> Decision:
         missing = {name: batch.missing(name) for name in self.drafters}
         name = draw.choice([None, *(n for n, unread in missing.items() if unread is not None)])
-        drafter, place = self.drafters.get(name or ""), Place(self.estimates, 1, greedy=batch.greedy)
+        place = Place(self.estimates, 1, greedy=batch.greedy)
+        drafter = self.drafters.get(name or "")
         arm = Arm(name or "", drafter.levels if drafter else 0, look_ups=True, tree=True)
         step = self._begin(place, arm, batch, 1.0)
         self._look_up(step, batch.limits)
         can = [i for i, unread in enumerate(missing.get(name) or ()) if unread is not None]
         taken = [i for i in can if draw.random() < 0.6]
         if drafter is not None and taken:
-            self._with_draft(step, drafter, taken).price = 0.0
+            self._with_draft(step, drafter, taken)
+            step.price = 0.0
         return step
 
     def granted(_: Controller, _step: Decision, probabilities: list[list[float]]) -> list[int]:

@@ -67,7 +67,7 @@ def test_any_switches_leave_the_answers_alone(make_rig, byte_bundle, monkeypatch
         assert_greedy(byte_bundle, one, sequence.tokens[len(one) :], TOKENS)
 
 
-async def test_a_second_engine_begins_with_what_the_first_learned(load_engine, byte_bundle, tmp_path):
+async def test_a_second_engine_begins_with_what_it_learned(load_engine, byte_bundle, tmp_path):
     for threads, known in ((1, False), (1, True), (2, False)):
         engine = load_engine(["adaptive", "suffix"], byte_bundle, threads=threads)
         engine.remember(tmp_path)

@@ -62,9 +62,7 @@ class Adaptive:
             context.past.want(past_bytes)
             past = context.past if past_bytes else PastAnswers()
             stored = context.datastore if datastore else None
-            self._look_ups = LookUps(
-                least=least, past=past, datastore=stored, estimates=estimates
-            )
+            self._look_ups = LookUps(least=least, past=past, datastore=stored, estimates=estimates)
         self.controller = Controller(
             *([one.acceptance for one in everyone], context.costs),
             *(self._look_ups, self._guard.failures, estimates),

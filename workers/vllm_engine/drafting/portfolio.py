@@ -15,8 +15,8 @@ from workers.methods import METHOD_KEY
 
 @dataclass(frozen=True)
 class Learned:
-    """A method whose drafter may draft, its most tokens, and the usual share of accepted drafts (see
-    Acceptance)."""
+    """A method whose drafter may draft, its most tokens, and the share of every level that is
+    usually accepted (see Acceptance)."""
 
     method: str
     drafter: str
