@@ -86,14 +86,14 @@ def routed_shares(routing: Path, method: str, levels: int) -> tuple[float, float
         at = names.index(method if method in names else method.removeprefix("vllm_"))
         with np.load(routing / "routing.npz") as arrays:
             tokens, steps = (arrays[f"acceptance_{of}"][:, at].sum(0) for of in ("tokens", "steps"))
-        greedy, sampled = tokens[0] / steps[0], tokens[1:].sum() / steps[1:].sum()
-        return share_of(float(greedy), levels), share_of(float(sampled), levels)
-    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError):
+    except (OSError, ValueError, KeyError, IndexError):
         return USUAL, USUAL
-
-
-def share_of(acceptance: float, levels: int) -> float:
-    """Return the share a of every level with which acceptance = 1 + a + ... + a^levels."""
     shares = np.linspace(0.0, 1.0, 1001)
-    tokens = sum(shares**level for level in range(levels + 1))
-    return float(np.interp(acceptance, tokens, shares))
+    accepted = sum(shares**level for level in range(levels + 1))
+    greedy, sampled = (
+        float(np.interp(tokens[of].sum() / steps[of].sum(), accepted, shares))
+        if steps[of].sum() > 0.0
+        else USUAL
+        for of in (slice(1), slice(1, None))
+    )
+    return greedy, sampled

@@ -1,19 +1,26 @@
 """Chooses before every step how to draft, and learns the tokens per second that each way brings."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from workers.drafting.acceptance import Acceptance
-from workers.drafting.arms import LOOK_UPS_ALONE, NOTHING, Arm, Place, arms_of
+from workers.drafting.acceptance import Acceptance, Traffic
 from workers.drafting.estimates import Estimates, FadingRatio
 from workers.drafting.failures import Failures
 from workers.drafting.learned_state import LearnedState
 from workers.drafting.lookup.look_ups import NOTHING as NOT_FOUND
 from workers.drafting.lookup.look_ups import Continuation, LookUps
-from workers.drafting.step_costs import CATCH_UP, Finished, Floats, StepCosts, bucket_of, worthwhile
+from workers.drafting.step_costs import (
+    BUCKETS,
+    CATCH_UP,
+    Finished,
+    Floats,
+    StepCosts,
+    bucket_of,
+    worthwhile,
+)
 
 LOOK_UPS, PREDICTION, NOBODY, GRAMMAR = "suffix", "prediction", "none", "grammar"
 """What all draft tokens of a step come from in its statistics, if not from a learned drafter. Only
@@ -30,26 +37,77 @@ DRAFTING = 0.1
 """Seconds of a level of a learned draft, in plain steps, before any is measured."""
 COPIED = 0.2
 """Looked-up tokens per step and sequence that are accepted, before anything is looked up."""
+TRUSTED = 32.0
+"""Tokens of a sequence after which an arm's realised speed counts as much as the expected one."""
 SHORTEST, LONGEST = EVERY // 2, 8 * EVERY
 """Steps for which the arm "nothing" is chosen at first and at most. A learned drafter of a small
 batch is idle for SHORTEST at most."""
 
-Missing = Callable[[str], Sequence[int | None] | None]
-"""Tokens of each sequence that a drafter must read before it drafts: None for a sequence that it
-cannot draft for, or in place of all where it is disabled."""
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A way to draft. levels: of the draft of `drafter`, which is a chain or, as `tree`, ends where
+    another level does not pay; 0 drafts with none. look_ups: whether texts are looked up."""
+
+    drafter: str = ""
+    levels: int = 0
+    look_ups: bool = False
+    tree: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether a large batch verifies the whole drafts: rows of even length cost less attention
+        than is won by leaving improbable tokens out."""
+        return self.levels > 0 and not (self.tree or self.look_ups)
+
+
+NOTHING, LOOK_UPS_ALONE = Arm(), Arm(look_ups=True)
+
+
+def arms_of(drafter: Acceptance | None, *, look_ups: bool) -> list[Arm]:
+    """Return all arms with a learned drafter or none."""
+    arms = [NOTHING]
+    if drafter is not None:
+        arms += [Arm(drafter.name, depth) for depth in (1, 2, 3) if depth <= drafter.levels]
+        arms.append(Arm(drafter.name, drafter.levels, tree=True))
+    return [*arms, *(replace(one, look_ups=True) for one in arms if look_ups)]
+
+
+class Place:
+    """What is known of batches of a bucket, at temperature 0 or not.
+
+    small: whether drafts are chosen in every step for every sequence. accepted: draft tokens of a
+    sequence in a step with a learned draft. copied: looked-up tokens that it may expect. idle:
+    steps since a learned drafter drafted. decisions: made.
+    """
+
+    def __init__(self, estimates: Estimates, bucket: int, *, greedy: bool) -> None:
+        self.bucket, self.greedy, self.small = bucket, greedy, bucket < BUCKETS[2]
+        self.traffic: Traffic = greedy, self.small
+        self.accepted = estimates.of("accepted", bucket, greedy)
+        self.copied = estimates.of("copied", greedy, prior=COPIED)
+        self.idle = self.decisions = 0
+        self._estimates = estimates
+
+    def realised(self, arm: Arm) -> FadingRatio:
+        """Return an arm's realised tokens over those expected in the same seconds, both of a
+        sequence."""
+        name = "realised", self.bucket, self.greedy, *astuple(arm)
+        return self._estimates.of(*name, weight=TRUSTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The sequences that are chosen for.
 
-    limits: draft tokens that each has room for. begin: makes a sequence known to the look-ups.
-    predicted: sequences whose client predicted the response. greedy: whether all are at
-    temperature 0. others: further sequences of the same step.
+    limits: draft tokens that each has room for. missing: tokens of each that a drafter must read
+    first, None for one that it cannot draft for, or None in place of all. begin: makes a sequence
+    known to the look-ups. predicted: sequences whose client predicted the response. greedy:
+    whether all are at temperature 0. others: further sequences of the same step.
     """
 
     limits: Mapping[Hashable, int]
-    missing: Missing
+    missing: Callable[[str], Sequence[int | None] | None]
     begin: Callable[[Hashable], None] = lambda _: None
     predicted: Collection[Hashable] = ()
     greedy: bool = True
@@ -65,8 +123,8 @@ class Batch:
 class Decision:
     """The drafts of a step.
 
-    arm: chosen. modelled, goodput: tokens per second that are expected of it, by step costs and
-    acceptance and with what it realised. drafter: drafts up to `arm.levels` levels for
+    arm: chosen, of which so many tokens and seconds are expected by step costs and acceptance, and
+    `goodput` tokens per second with what it realised. drafter: drafts up to `arm.levels` levels for
     the sequences `taken`, where another level of a tree must bring a sequence `price` tokens.
     found: what was looked up for each sequence, of those in `looked_up`. usual: tokens of a learned
     draft that a sequence of a small batch accepts. counts: whether the arm is to blame for the
@@ -76,7 +134,8 @@ class Decision:
     batch: Batch
     place: Place
     arm: Arm
-    modelled: float
+    tokens: float
+    seconds: float
     goodput: float
     drafter: Acceptance | None = None
     found: Sequence[Continuation] = ()
@@ -117,7 +176,7 @@ class Controller:
         self._step: Decision | None = None
         self._at: Place | None = None
         self._arm, self._left, self._rest = NOTHING, 0, SHORTEST
-        self._run, self._tried, self._rival = FadingRatio(), 0, 0.0
+        self._run, self._rival = FadingRatio(), 0.0
 
     def choose(self, batch: Batch) -> Decision:
         """Return the drafts of the next step."""
@@ -202,15 +261,13 @@ class Controller:
         self._step = None
         if step is None or not step.counts or step.place.bucket != bucket:
             return
-        each = 1.0 / finished.sequences
-        realised = step.place.realised(step.arm)
-        realised.saw(finished.tokens * each, step.modelled * seconds * each)
+        expected = step.tokens / step.seconds * seconds / finished.sequences
+        step.place.realised(step.arm).saw(finished.tokens / finished.sequences, expected)
         step.place.idle += 1
         if step.arm == self._arm:
             self._run.saw(finished.tokens, seconds)
-            self._tried += 1
-            if self._tried >= EVERY // 4 and self._run.observed < self._rival * self._run.expected:
-                self._left = 0
+            loses = self._run.observed < self._rival * self._run.expected
+            self._left = 0 if loses and self._left <= EVERY - EVERY // 4 else self._left
 
     def remember(self, folder: Path, key: Mapping[str, str]) -> None:
         """Begin with half of what was learned before, and store what is learned. key: what it
@@ -234,21 +291,20 @@ class Controller:
         arm = LOOK_UPS_ALONE
         if drafter is not None:
             arm = Arm(drafter.name, drafter.levels, self.look_ups is not None, tree=True)
-        tokens, seconds = self._expected(place, arm, batch, drafter)
-        step = self._begin(place, arm, batch, tokens / seconds)
+        step = self._begin(place, arm, batch, drafter)
         self._look_up(step, batch.limits)
         copies = [one.probabilities for one in step.found]
         lengths, gain = worthwhile(copies, self._prices(step, sum(map(len, copies))))
         if drafter is None:
             return step
         copied = [sum(one[:n]) for one, n in zip(copies, lengths, strict=True)]
-        step.usual = place.accepted.given((tokens - batch.together) / len(batch.limits))
+        step.usual = place.accepted.given((step.tokens - batch.together) / len(batch.limits))
         mine = [step.usual * self._ease_of(name) for name in batch.limits]
         due = place.idle >= SHORTEST
         taken = [i for i in ready if due or 2.0 * mine[i] >= copied[i]]
         # a learned draft is merged with what was looked up
         both = [max(one + 0.5 * more, more) for one, more in zip(mine, copied, strict=True)]
-        price = step.goodput * (seconds - self.costs.seconds(place.bucket, batch.together))
+        price = step.goodput * (step.seconds - self.costs.seconds(place.bucket, batch.together))
         if taken and (due or sum(both) - price > gain):
             place.idle = 0
             self._with_draft(step, drafter, taken)
@@ -261,8 +317,7 @@ class Controller:
         if self._at is not place or self._left <= 0:
             self._decide(place, batch, drafter)
         self._left -= 1
-        tokens, seconds = self._expected(place, self._arm, batch, drafter)
-        step = self._begin(place, self._arm, batch, tokens / seconds)
+        step = self._begin(place, self._arm, batch, drafter)
         self._look_up(step, batch.limits if step.arm.look_ups else batch.predicted)
         if drafter is not None and drafter.name == step.arm.drafter:
             self._with_draft(step, drafter, ready)
@@ -274,10 +329,7 @@ class Controller:
     def _decide(self, place: Place, batch: Batch, drafter: Acceptance | None) -> None:
         """Choose the arm of the next steps: the best, or one that was tried little."""
         arms = arms_of(drafter, look_ups=self.look_ups is not None)
-        found = dict[Arm, float]()
-        for arm in arms:
-            tokens, seconds = self._expected(place, arm, batch, drafter)
-            found[arm] = tokens / seconds * place.realised(arm).value
+        found = {arm: self._begin(place, arm, batch, drafter).goodput for arm in arms}
         arm = best = max(arms, key=lambda one: found[one])
         place.decisions += 1
         if place.decisions % EXPLORE == 0:
@@ -287,11 +339,22 @@ class Controller:
         self._rest = min(LONGEST, 2 * self._rest) if again else SHORTEST
         self._left = self._rest if arm == NOTHING else EVERY
         self._at, self._arm = place, arm
-        self._run, self._tried, self._rival = FadingRatio(), 0, CLEARLY * found[best]
+        self._run, self._rival = FadingRatio(), CLEARLY * found[best]
 
-    def _begin(self, place: Place, arm: Arm, batch: Batch, modelled: float) -> Decision:
-        goodput = modelled * place.realised(arm).value
-        self._step = Decision(batch, place, arm, modelled, goodput)
+    def _begin(self, place: Place, arm: Arm, batch: Batch, drafter: Acceptance | None) -> Decision:
+        """Begin a step with an arm."""
+        path = drafter.path(place.traffic)[: arm.levels] if drafter and arm.levels else []
+        # a learned draft has most of the tokens that are looked up
+        copied = place.copied.value if arm == LOOK_UPS_ALONE else 0.0
+        count, together, best = len(batch.limits), batch.together, (0.0, 1.0)
+        drafting = len(path) * self._level_seconds(drafter, place, count) if drafter else 0.0
+        for verified in range(len(path) if arm.whole else 0, len(path) + 1):
+            tokens = together + count * (sum(path[:verified]) + copied)
+            rows = together + int(count * (verified + 2.0 * copied))
+            one = tokens, self.costs.seconds(place.bucket, rows) + drafting
+            best = max(best, one, key=lambda both: both[0] / both[1])
+        goodput = best[0] / best[1] * place.realised(arm).value
+        self._step = Decision(batch, place, arm, *best, goodput)
         return self._step
 
     def _with_draft(self, step: Decision, drafter: Acceptance, taken: Sequence[int]) -> None:
@@ -300,22 +363,6 @@ class Controller:
         if step.arm.tree:
             level = self._level_seconds(drafter, step.place, len(taken)) / len(taken)
             step.price = step.goodput * level + self._row_price(step)
-
-    def _expected(
-        self, place: Place, arm: Arm, batch: Batch, drafter: Acceptance | None
-    ) -> tuple[float, float]:
-        """Return the tokens and seconds of an arm's steps by step costs and acceptance."""
-        path = drafter.path(place.traffic)[: arm.levels] if drafter and arm.levels else []
-        # a learned draft has most of the tokens that are looked up
-        copied = self._copied(batch).value if arm == LOOK_UPS_ALONE else 0.0
-        count, together, best = len(batch.limits), batch.together, (0.0, 1.0)
-        drafting = len(path) * self._level_seconds(drafter, place, count) if drafter else 0.0
-        for verified in range(len(path) if arm.whole else 0, len(path) + 1):
-            tokens = together + count * (sum(path[:verified]) + copied)
-            rows = together + int(count * (verified + 2.0 * copied))
-            one = tokens, self.costs.seconds(place.bucket, rows) + drafting
-            best = max(best, one, key=lambda both: both[0] / both[1])
-        return best
 
     def _prices(self, step: Decision, most: int) -> Floats:
         """Return what 0, 1, ... at least `most` further rows cost in tokens."""
@@ -335,10 +382,6 @@ class Controller:
 
     def _level_seconds(self, drafter: Acceptance, place: Place, sequences: int) -> float:
         return self._level(drafter, place).value * float(self.costs.table(sequences)[sequences])
-
-    def _copied(self, batch: Batch) -> FadingRatio:
-        """Return the looked-up tokens per step and sequence that are expected to be accepted."""
-        return self.estimates.of("copied", batch.greedy, prior=COPIED)
 
     def _ease_of(self, sequence: Hashable) -> float:
         """Return a sequence's accepted over usual draft tokens."""
@@ -365,7 +408,7 @@ class Controller:
             for name in wanted:
                 step.batch.begin(name)
                 found[name] = self.look_ups.look_up(name, step.batch.limits[name])
-                self._copied(step.batch).saw(sum(p for p in found[name].probabilities if p > price))
+                step.place.copied.saw(sum(p for p in found[name].probabilities if p > price))
         except Exception as error:
             if not self.drafters:
                 raise

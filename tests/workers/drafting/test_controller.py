@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from workers.drafting.acceptance import USUAL, Acceptance
-from workers.drafting.arms import NOTHING
-from workers.drafting.controller import EVERY, EXPLORE, LONGEST, Batch, Controller, Decision
+from workers.drafting.controller import (
+    EVERY,
+    EXPLORE,
+    LONGEST,
+    NOTHING,
+    Batch,
+    Controller,
+    Decision,
+)
 from workers.drafting.estimates import Estimates
 from workers.drafting.failures import Failures
 from workers.drafting.lookup.look_ups import LookUps
@@ -153,11 +160,11 @@ def test_neither_catching_up_nor_a_failure_counts_against_an_arm() -> None:
     world = World(3)
     world.unread = CATCH_UP
     world.step(*MANY, held=0, slower=100.0)
-    assert not world.controller._tried
+    assert not world.controller._run.expected
     world.controller.choose(world.batch(MANY))
     world.controller.drafted(0, 100.0, [0] * 8)
     world.controller.finished(Finished(8, 8, 8, 100.0, 100.0))
-    assert not world.controller._tried
+    assert not world.controller._run.expected
 
 
 def test_look_ups_are_drafted_and_learned_from() -> None:

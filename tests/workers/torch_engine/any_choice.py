@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from workers.drafting.arms import Arm, Place
-from workers.drafting.controller import Batch, Controller, Decision
+from workers.drafting.controller import Arm, Batch, Controller, Decision, Place
 
 
 def choose_anyhow(monkeypatch: pytest.MonkeyPatch, draw: random.Random) -> None:
@@ -17,7 +16,7 @@ def choose_anyhow(monkeypatch: pytest.MonkeyPatch, draw: random.Random) -> None:
         place = Place(self.estimates, 1, greedy=batch.greedy)
         drafter = self.drafters.get(name or "")
         arm = Arm(name or "", drafter.levels if drafter else 0, look_ups=True, tree=True)
-        step = self._begin(place, arm, batch, 1.0)
+        step = self._begin(place, arm, batch, drafter)
         self._look_up(step, batch.limits)
         can = [i for i, unread in enumerate(missing.get(name) or ()) if unread is not None]
         taken = [i for i in can if draw.random() < 0.6]
