@@ -61,7 +61,7 @@ class Arm:
         return self.levels > 0 and not (self.tree or self.look_ups)
 
 
-NOTHING, LOOK_UPS_ALONE = Arm(), Arm(look_ups=True)
+NOTHING, LOOK_UPS_ALONE, ALL = Arm(), Arm(look_ups=True), Arm("all")
 
 
 def arms_of(drafter: Acceptance | None, *, look_ups: bool) -> list[Arm]:
@@ -94,6 +94,12 @@ class Place:
         sequence."""
         name = "realised", self.bucket, self.greedy, *astuple(arm)
         return self._estimates.of(*name, weight=TRUSTED)
+
+    def factor(self, arm: Arm) -> float:
+        """Return the factor on what is expected of an arm. An arm that drafts begins with what all
+        of them realised, so that one that was never tried does not seem the best for that."""
+        usual = 1.0 if arm == NOTHING else self.realised(ALL).value
+        return self.realised(arm).given(usual, TRUSTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,9 @@ class Controller:
         if key not in self._places:
             self._places[key] = Place(self.estimates, key[0], greedy=key[1])
         place = self._places[key]
+        if self._at is place and self._arm == NOTHING and self._left > 0 and not batch.predicted:
+            self._left -= 1
+            return self._begin(place, NOTHING, batch, None)
         drafter, ready = self._ready(batch)
         if place.small:
             return self._of_each(place, batch, drafter, ready)
@@ -262,7 +271,8 @@ class Controller:
         if step is None or not step.counts or step.place.bucket != bucket:
             return
         expected = step.tokens / step.seconds * seconds / finished.sequences
-        step.place.realised(step.arm).saw(finished.tokens / finished.sequences, expected)
+        for arm in (step.arm, ALL) if step.arm != NOTHING else (NOTHING,):
+            step.place.realised(arm).saw(finished.tokens / finished.sequences, expected)
         step.place.idle += 1
         if step.arm == self._arm:
             self._run.saw(finished.tokens, seconds)
@@ -353,7 +363,7 @@ class Controller:
             rows = together + int(count * (verified + 2.0 * copied))
             one = tokens, self.costs.seconds(place.bucket, rows) + drafting
             best = max(best, one, key=lambda both: both[0] / both[1])
-        goodput = best[0] / best[1] * place.realised(arm).value
+        goodput = best[0] / best[1] * place.factor(arm)
         self._step = Decision(batch, place, arm, *best, goodput)
         return self._step
 

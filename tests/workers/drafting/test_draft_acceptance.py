@@ -52,6 +52,7 @@ def test_acceptance_begins_as_a_routing_table_says(tmp_path: Path) -> None:
     greedy, sampled = routed_shares(tmp_path, "d", 3)
     assert 1 + greedy + greedy**2 + greedy**3 == pytest.approx(1.75, abs=0.01)
     assert sampled < 0.01
+    assert routed_shares(tmp_path, "vllm_d", 3) == (greedy, sampled)
     assert routed_shares(tmp_path, "unknown", 3) == (USUAL, USUAL)
     assert routed_shares(tmp_path / "absent", "d", 3) == (USUAL, USUAL)
 

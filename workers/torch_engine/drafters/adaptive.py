@@ -95,6 +95,10 @@ class Adaptive:
         decision = self.controller.choose(batch)
         if decision.drafter is not None:
             self._draft(decision, [proposals[i] for i in decision.taken])
+        if not decision.found:
+            for proposal in proposals:
+                proposal.drafter = NOBODY
+            return
         found = zip(proposals, decision.found, strict=True)
         merged = [_merged(p, one, self._drafts.get(p.sequence.id)) for p, one in found]
         best = [_most_probable(one) for one in merged]

@@ -139,6 +139,8 @@ class Adaptive:
             others=len(limits) - len(ready),
         )
         decision = self.controller.choose(batch)
+        if not decision.found:
+            return Choice()
         granted, taken = self.controller.chains(decision)
         lengths = {ready[i]: granted[i] for i in taken}
         tokens = {
