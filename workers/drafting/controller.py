@@ -214,10 +214,11 @@ class Controller:
         limits, levels = list(decision.batch.limits.items()), decision.arm.levels
         drafts: list[Sequence[float]] = [one.probabilities for one in decision.found]
         taken = set[int]()
-        for index in decision.taken if decision.drafter else ():
+        drafter, traffic = decision.drafter, decision.place.traffic
+        for index in decision.taken if drafter else ():
             name, limit = limits[index]
-            path = decision.drafter.path(decision.place.traffic, self._ease_of(name))
-            path = path[: min(limit, levels)]
+            assert drafter is not None
+            path = drafter.path(traffic, self._ease_of(name))[: min(limit, levels)]
             if sum(path) >= decision.found[index].expected:
                 drafts[index] = path
                 taken.add(index)

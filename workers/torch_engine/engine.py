@@ -287,7 +287,8 @@ def load_models(
     )
     return Models(
         *(target, built, context.drafters, scheduler),
-        *(context.past, context.guard, capacity, joint, named),
+        *(context.past, context.guard, capacity, joint),
+        dtype=named,
     )
 
 

@@ -64,8 +64,11 @@ class Adaptive:
             stored = context.datastore if datastore else None
             self._look_ups = LookUps(least=least, past=past, datastore=stored, estimates=estimates)
         self.controller = Controller(
-            *([one.acceptance for one in everyone], context.costs),
-            *(self._look_ups, self._guard.failures, estimates),
+            [one.acceptance for one in everyone],
+            context.costs,
+            self._look_ups,
+            self._guard.failures,
+            estimates,
         )
         self._drafts: dict[int, tuple[Learned, Proposal]] = {}
         self._asked = set[int]()
@@ -235,5 +238,6 @@ class Suffix(Adaptive):
         past_bytes: int = PAST_BYTES,
         datastore: bool = True,
     ) -> None:
-        given = {"least": least, "past_bytes": past_bytes, "datastore": datastore}
-        super().__init__(context, learned="", **given)
+        super().__init__(
+            context, learned="", least=least, past_bytes=past_bytes, datastore=datastore
+        )
