@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import platform
 import time
@@ -50,6 +51,7 @@ class LearnedState:
             part.write_text(json.dumps({"key": self._key, "estimates": self._estimates.dump()}))
             part.replace(self._file)
         except OSError as error:
+            self._stored = math.inf  # one warning is enough
             log.warning("%s: what adaptive learned is not stored: %s", self._file, error)
 
 
