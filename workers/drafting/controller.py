@@ -77,14 +77,16 @@ class Place:
     """What is known of batches of a bucket, at temperature 0 or not.
 
     small: whether drafts are chosen in every step for every sequence. accepted: draft tokens of a
-    sequence in a step with a learned draft. copied: looked-up tokens that it may expect. idle:
-    steps since a learned drafter drafted. decisions: made.
+    sequence in a step with a learned draft. slower: seconds of such a step in plain ones. copied:
+    looked-up tokens that a sequence may expect. idle: steps since a learned drafter drafted.
+    decisions: made.
     """
 
     def __init__(self, estimates: Estimates, bucket: int, *, greedy: bool) -> None:
         self.bucket, self.greedy, self.small = bucket, greedy, bucket < BUCKETS[2]
         self.traffic: Traffic = greedy, self.small
         self.accepted = estimates.of("accepted", bucket, greedy)
+        self.slower = estimates.of("slower", bucket, greedy)
         self.copied = estimates.of("copied", greedy, prior=COPIED)
         self.idle = self.decisions = 0
         self._estimates = estimates
@@ -274,6 +276,8 @@ class Controller:
         expected = step.tokens / step.seconds * seconds / finished.sequences
         for arm in (step.arm, ALL) if step.arm != NOTHING else (NOTHING,):
             step.place.realised(arm).saw(finished.tokens / finished.sequences, expected)
+        if step.drafter is not None:
+            step.place.slower.saw(seconds / self.costs.seconds(bucket, finished.sequences))
         step.place.idle += 1
         if step.arm == self._arm:
             self._run.saw(finished.tokens, seconds)
@@ -315,7 +319,8 @@ class Controller:
         taken = [i for i in ready if due or 2.0 * mine[i] >= copied[i]]
         # a learned draft is merged with what was looked up
         both = [max(one + 0.5 * more, more) for one, more in zip(mine, copied, strict=True)]
-        price = step.goodput * (step.seconds - self.costs.seconds(place.bucket, batch.together))
+        plain = self.costs.seconds(place.bucket, batch.together)
+        price = step.goodput * plain * (place.slower.given(step.seconds / plain) - 1.0)
         if taken and (due or sum(both) - price > gain):
             place.idle = 0
             self._with_draft(step, drafter, taken)
