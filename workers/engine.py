@@ -71,6 +71,16 @@ class HeadExchanger(Protocol):
         ...
 
 
+@runtime_checkable
+class Learning(Protocol):
+    """An engine whose adaptive methods can store what they learn."""
+
+    def remember(self, folder: Path) -> None:
+        """Begin with half of what was learned on such a machine before, and store what is learned
+        in `folder`. Call it once, in a thread, before the first request."""
+        ...
+
+
 class Figures(Protocol):
     """The load figures that a scheduler publishes."""
 

@@ -36,8 +36,8 @@ from deployments.replica.warm_up import PROSE, TEXT, TOKENS, clients_load, measu
 from deployments.rollout import read_by_method, version_of
 from router.scaling import UsualAnswer, work_seconds
 from schemas import AppConfig, DecodeChunk, DecodeRequest, DecodeStats, LoadReport
-from workers.bundle import load_bundle
-from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger
+from workers.bundle import load_bundle, user_cache
+from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger, Learning
 from workers.loader import load_engine
 from workers.portfolio import served_bundle
 from workers.weight_files import target_hash
@@ -186,6 +186,8 @@ class MethodReplica:
     async def _warm_up(self) -> None:
         """Warm up before the first report: until then a method without other replicas gets no
         requests."""
+        if isinstance(self._engine, Learning):
+            await asyncio.to_thread(self._engine.remember, user_cache("adaptive"))
         await warm_up(self._engine, self._encoded(TEXT))
         if self._comparable:
             self._background.add(asyncio.create_task(self._measure()))

@@ -17,6 +17,7 @@ import torch
 
 from schemas import DecodeChunk, DecodeRequest, EngineConfig, Grammar, LoadReport, MethodSpec
 from workers.bundle import Bundle, BundleError
+from workers.drafting.learned_state import key_of
 from workers.drafting.lookup.datastore import open_datastore
 from workers.drafting.lookup.past import PastAnswers
 from workers.end_tokens import end_tokens
@@ -66,7 +67,7 @@ class TorchEngine:
         models = loaded.result()
         self._target, self._capacity = models.target, models.capacity
         self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
-        self._guard = models.guard
+        self._guard, self._bundle, self._dtype = models.guard, bundle, models.dtype
         self._heads = [one.versions for one in models.drafters if isinstance(one, Versioned)]
         self._looking_up = [one for one in models.drafters if isinstance(one, Adaptive)]
 
@@ -121,11 +122,22 @@ class TorchEngine:
                 if versions.part == part:
                     versions.exchange(version, folder, share)
 
+    def remember(self, folder: Path) -> None:
+        """See workers.engine.Learning."""
+        kind = self._target.model.device.type
+        device = "cpu" if kind == "cpu" else torch.cuda.get_device_name()
+        key = key_of(self._bundle, self._dtype, self._config.threads, device)
+        for one in self._looking_up:
+            one.controller.remember(folder, key)
+
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""
         self._scheduler.stop()
         self._grammar_threads.shutdown(wait=False, cancel_futures=True)
         self._thread.join(CLOSE_SECONDS)
+        for one in self._looking_up:
+            if one.controller.state is not None:
+                one.controller.state.store(now=True)
 
     def _run(self, methods: Sequence[MethodSpec], bundle: Bundle, loaded: Future[Models]) -> None:
         """Load the models and run the stepper thread.
@@ -210,7 +222,8 @@ class TorchEngine:
 @dataclass(frozen=True)
 class Models:
     """The models behind a scheduler. past: answers that drafters look up. guard: calls drafters.
-    capacity: tokens of a sequence. joint: prompt tokens that are read in one forward."""
+    capacity: tokens of a sequence. joint: prompt tokens that are read in one forward. dtype: that
+    decodes, never "auto"."""
 
     target: Target
     methods: dict[str, Method]
@@ -220,6 +233,7 @@ class Models:
     guard: DrafterGuard
     capacity: int
     joint: int
+    dtype: str
 
 
 def load_models(
@@ -282,6 +296,7 @@ def load_models(
     return Models(
         *(target, built, context.drafters, scheduler),
         *(context.past, context.guard, capacity, joint),
+        dtype=named,
     )
 
 

@@ -16,6 +16,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMServerError
 from vllm.inputs import tokens_input
 from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.metrics.loggers import StatLoggerBase
 
@@ -29,6 +30,7 @@ from schemas import (
     SamplingParams,
 )
 from workers.bundle import Bundle, BundleError
+from workers.drafting.learned_state import key_of
 from workers.end_tokens import end_tokens
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError, load_report
 from workers.engine_load import EngineLoad
@@ -168,6 +170,15 @@ class VllmEngine:
         self._heads.refuse_misfit(part, folder)
         exchange = self._heads.exchange(part, version, folder, share)
         asyncio.run_coroutine_threadsafe(exchange, self._loop).result()
+
+    def remember(self, folder: Path) -> None:
+        """See workers.engine.Learning; does nothing in an engine without adaptive methods."""
+        if self._loop is None or self._llm is None or not shares(self.methods):
+            return
+        device = "cpu" if current_platform.is_cpu() else current_platform.get_device_name()
+        key = key_of(self._bundle, self._config.dtype, self._config.threads, device)
+        told = self._llm.collective_rpc("remember", args=(str(folder), key))
+        asyncio.run_coroutine_threadsafe(told, self._loop).result()
 
     def close(self) -> None:
         """End vLLM's processes and running requests, with an error. May be called twice."""

@@ -8,6 +8,7 @@ from typing import Any
 from schemas import MethodSpec
 from schemas.config import DatastoreConfig
 from workers.bundle import Bundle
+from workers.drafting.acceptance import routed_shares
 from workers.drafting.lookup.datastore import open_datastore
 from workers.portfolio import ADAPTIVE, decodable, method_of
 from workers.vllm_engine.drafting.portfolio import (
@@ -135,11 +136,14 @@ def _adaptive(spec: MethodSpec, bundle: Bundle) -> Options:
     other = [one.name for one in methods if one.engine != "vllm" or one.drafter == "none"]
     if other:
         raise ValueError(f"{spec.name}: learned: {other[0]} is not a method of vLLM that drafts")
-    here = [one for one in methods if decodable(one, bundle)]
-    most = draft_tokens(spec)
-    learned = tuple(Learned(one.name, one.drafter, min(most, draft_tokens(one))) for one in here)
+    most, routing, learned = draft_tokens(spec), bundle.path / "routing", list[Learned]()
+    for one in methods:
+        if decodable(one, bundle):
+            tokens = min(most, draft_tokens(one))
+            usual = routed_shares(routing, one.name, tokens)
+            learned.append(Learned(one.name, one.drafter, tokens, usual))
     try:
-        return Options(learned, **settings)  # type: ignore[arg-type]
+        return Options(tuple(learned), **settings)  # type: ignore[arg-type]
     except TypeError as error:
         raise ValueError(f"{spec.name}: drafter: {error}") from error
 

@@ -6,13 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.drafting.acceptance import Acceptance
-from workers.drafting.arms import NOTHING, worthwhile
-from workers.drafting.controller import EVERY, EXPLORE, Batch, Controller, Decision
+from workers.drafting.acceptance import USUAL, Acceptance
+from workers.drafting.controller import (
+    EVERY,
+    EXPLORE,
+    LONGEST,
+    NOTHING,
+    Batch,
+    Controller,
+    Decision,
+)
+from workers.drafting.estimates import Estimates
 from workers.drafting.failures import Failures
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
-from workers.drafting.step_costs import CATCH_UP, Finished, StepCosts
+from workers.drafting.step_costs import CATCH_UP, Finished, StepCosts, worthwhile
 
 ROOM = 8
 
@@ -33,9 +41,10 @@ class World:
         costs = StepCosts()
         for rows in range(1, 200):
             costs.measured(rows, seconds(rows))
-        drafters = [Acceptance(f"d{i}", one) for i, one in enumerate(levels)]
+        self.estimates, usual = Estimates(), (USUAL, USUAL)
+        drafters = [Acceptance(f"d{i}", one, usual, self.estimates) for i, one in enumerate(levels)]
         self.look_ups = LookUps(least=0.02, past=PastAnswers()) if looks_up else None
-        self.controller = Controller(drafters, costs, self.look_ups, Failures())
+        self.controller = Controller(drafters, costs, self.look_ups, Failures(), self.estimates)
         self.seconds, self.level, self.unread = seconds, level, 0
         self.texts = dict[Any, list[int]]()
         self.absent = set[str]()
@@ -54,7 +63,7 @@ class World:
         """Choose, and have so many levels of every learned draft accepted. slower: seconds that a
         learned draft takes besides."""
         self.decision = decision = self.controller.choose(self.batch(sequences, **more))
-        levels = decision.levels if decision.drafter else 0
+        levels = decision.arm.levels if decision.drafter else 0
         if levels:
             seconds = levels * self.level + slower
             self.controller.drafted(levels, seconds, [self.unread] * len(decision.taken))
@@ -110,7 +119,7 @@ def test_one_choice_in_many_tries_another_arm_and_leaves_one_that_loses_clearly(
     arms = []
     for _ in range(2 * EXPLORE * EVERY):
         world.step(*MANY, held=3)
-        arms.append(world.controller._arm)
+        arms.append(world.controller._arm.levels)  # the chain of all levels is the tree here
     best = max(set(arms), key=arms.count)
     assert 0 < len(arms) - arms.count(best) < 0.15 * len(arms)
 
@@ -127,8 +136,8 @@ def test_nothing_lasts_longer_each_time_and_looks_nothing_up_but_predictions() -
     world.look_ups.look_up = look_up  # type: ignore[method-assign,union-attr]
     for _ in range(300):
         world.step(*MANY)
-    assert world.controller._arm is NOTHING
-    assert world.controller._rest == 8 * EVERY
+    assert world.controller._arm == NOTHING
+    assert world.controller._rest == LONGEST
     looked_up.clear()
     world.step(*MANY, predicted={"c"})
     assert looked_up == ["c"]
@@ -136,14 +145,14 @@ def test_nothing_lasts_longer_each_time_and_looks_nothing_up_but_predictions() -
 
 def test_the_other_drafter_drafts_where_the_best_is_disabled() -> None:
     world = World(3, 3)
-    assert world.step("a", held=3).drafter == "d1", "of equals the last"
+    assert world.step("a", held=3).arm.drafter == "d1", "of equals the last"
     world.absent.add("d1")
-    assert world.step("a", held=3).drafter == "d0"
+    assert world.step("a", held=3).arm.drafter == "d0"
 
 
 def test_of_several_drafters_the_better_by_its_prior_drafts() -> None:
     drafters = [Acceptance("good", 3, (0.9, 0.9)), Acceptance("bad", 3, (0.2, 0.2))]
-    controller = Controller(drafters, StepCosts(), None, Failures())
+    controller = Controller(drafters, StepCosts(), None, Failures(), Estimates())
     assert list(controller.drafters) == ["good", "bad"]
 
 
@@ -151,11 +160,11 @@ def test_neither_catching_up_nor_a_failure_counts_against_an_arm() -> None:
     world = World(3)
     world.unread = CATCH_UP
     world.step(*MANY, held=0, slower=100.0)
-    assert not world.controller._at.steps
+    assert not world.controller._run.expected
     world.controller.choose(world.batch(MANY))
     world.controller.drafted(0, 100.0, [0] * 8)
     world.controller.finished(Finished(8, 8, 8, 100.0, 100.0))
-    assert not world.controller._at.steps
+    assert not world.controller._run.expected
 
 
 def test_look_ups_are_drafted_and_learned_from() -> None:
@@ -163,7 +172,7 @@ def test_look_ups_are_drafted_and_learned_from() -> None:
     world.texts["a"] = [7, 8, 9, 10, 11, 12, 7, 8, 9]
     decision = world.controller.choose(world.batch("a"))
     assert decision.found[0].tokens[:3] == (10, 11, 12)
-    assert decision.lengths[0] >= 3
+    assert world.controller.chains(decision)[0][0] >= 3
     world.controller.learn("a", [5], verified=3)
     assert world.look_ups.trust < 1.0
     world.controller.forget("a")
@@ -176,20 +185,17 @@ def test_long_sure_look_ups_are_taken_instead_of_a_learned_draft() -> None:
     world.texts["a"] = [*text, *text[:30]]
     decision = world.controller.choose(world.batch("a"))
     assert decision.drafter is None
-    assert decision.lengths[0] == ROOM
+    assert world.controller.chains(decision) == ([ROOM], set())
 
 
 def test_of_each_sequences_chain_as_much_is_verified_as_pays() -> None:
     world = World(3, seconds=rising(0.15))
     for _ in range(30):
-        decision = world.controller.choose(world.batch("ab"))
-        taken = set[int]()
-        if decision.drafter:
-            lengths, taken = world.controller.chains(decision)
+        _, taken = world.controller.chains(world.controller.choose(world.batch("ab")))
         world.controller.learn("a", [1] * 4, 0, (3, 3) if 0 in taken else None)
         world.controller.learn("b", [1], 0, (0, 3) if 1 in taken else None)
-    while not decision.drafter:
-        decision = world.controller.choose(world.batch("ab"))
+    while not (decision := world.controller.choose(world.batch("ab"))).drafter:
+        pass
     lengths, _ = world.controller.chains(decision)
     assert lengths[0] > lengths[1]
 
@@ -206,7 +212,8 @@ def test_an_exchanged_head_is_judged_anew() -> None:
     for _ in range(64):
         world.step(*MANY, held=3)
     [drafter], place = world.controller.drafters.values(), world.controller._at
-    share, seen = drafter.shares(place.traffic)[0], place.of(world.controller._arm).steps
-    world.controller.exchanged("d0")
+    share, arm = drafter.shares(place.traffic)[0], place.realised(world.controller._arm)
+    seen = arm.expected
+    world.estimates.exchanged("d0")
     assert drafter.shares(place.traffic)[0] < share
-    assert place.of(world.controller._arm).steps < 0.3 * seen
+    assert arm.expected == pytest.approx(0.5 * seen)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from workers.drafting.acceptance import USUAL, Acceptance, routed_shares
-from workers.drafting.step_costs import StepCosts
+from workers.drafting.estimates import Estimates
+from workers.drafting.step_costs import Finished, StepCosts
 
 GREEDY, SAMPLED = (True, True), (False, True)
 
@@ -32,13 +33,14 @@ def test_a_level_beyond_what_the_target_chose_says_nothing() -> None:
 
 
 def test_a_drafters_confidence_is_calibrated_by_depth_and_temperature() -> None:
-    drafter, value = Acceptance("d", 3), float(np.log(0.8))
+    estimates, value = Estimates(), float(np.log(0.8))
+    drafter = Acceptance("d", 3, estimates=estimates)
     for index in range(400):
         drafter.saw_token(value, 0, greedy=True, accepted=index % 5 < 2)
     assert drafter.probability(value, 0, greedy=True) == pytest.approx(0.4, abs=0.02)
     assert drafter.probability(value, 1, greedy=True) == pytest.approx(0.8)
     assert drafter.probability(value, 0, greedy=False) == pytest.approx(0.8)
-    drafter.discount()
+    estimates.exchanged("d")
     assert 0.4 < drafter.probability(value, 0, greedy=True) < 0.8
 
 
@@ -50,6 +52,7 @@ def test_acceptance_begins_as_a_routing_table_says(tmp_path: Path) -> None:
     greedy, sampled = routed_shares(tmp_path, "d", 3)
     assert 1 + greedy + greedy**2 + greedy**3 == pytest.approx(1.75, abs=0.01)
     assert sampled < 0.01
+    assert routed_shares(tmp_path, "vllm_d", 3) == (greedy, sampled)
     assert routed_shares(tmp_path, "unknown", 3) == (USUAL, USUAL)
     assert routed_shares(tmp_path / "absent", "d", 3) == (USUAL, USUAL)
 
@@ -64,13 +67,15 @@ def test_the_table_of_costs_may_fall_and_goes_on_with_its_mean_slope() -> None:
     assert table[17] == pytest.approx(26.0 + 8 * 6.0 / 8)
 
 
-def test_the_speed_follows_steps_and_other_buckets_begin_with_it() -> None:
+def test_seconds_follow_steps_and_another_bucket_begins_as_the_nearest() -> None:
     costs = StepCosts()
-    for rows in (1, 16):
-        costs.measured(rows, 1.0)
-    for _ in range(50):
-        costs.saw(8, 16, 2.0)
-    assert costs.speed(8) == pytest.approx(2.0, abs=0.05)
-    assert costs.speed(4) == costs.speed(8)
-    costs.saw(8, 16, 1000.0)
-    assert costs.speed(8) < 2.3, "it was disturbed"
+    for rows in (1, 17):
+        costs.measured(rows, float(rows))
+    for _ in range(100):
+        for rows, seconds in ((8, 11.0), (12, 13.0)):  # 7 seconds and half of the table's
+            costs.saw(8, Finished(8, 8, rows, seconds + 1.0, 1.0))
+    assert costs.speed.value == pytest.approx(0.5, abs=0.05)
+    assert costs.seconds(8, 8) == pytest.approx(11.0, abs=0.5)
+    assert costs.seconds(8, 17) == pytest.approx(15.5, abs=0.5)
+    assert costs.seconds(4, 4) == pytest.approx(9.0, abs=0.5)
+    assert costs.saw(8, Finished(8, 8, 8, 1000.0, 1.0)) < 40.0, "it was disturbed"

@@ -99,7 +99,7 @@ def cost(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Floats], Floats
             return np.asarray(seconds(np.arange(rows + 1.0)), float)
 
         def finished(self: controller.Controller, _: Finished) -> None:
-            self._chosen = None
+            self._step = None
 
         monkeypatch.setattr(StepCosts, "table", table)
         monkeypatch.setattr(controller.Controller, "finished", finished)

@@ -40,3 +40,13 @@ async def test_one_drafter_whose_length_is_decided(load_engine, byte_bundle: Bun
     assert answer.stats.by_drafter.keys() <= {"eagle3", "none"}
     assert 0 < answer.stats.drafted_tokens <= 3 * answer.stats.target_steps
     assert_greedy(byte_bundle, prompt(), answer.tokens, TOKENS)
+
+
+async def test_a_second_engine_begins_with_what_it_learned(load_engine, byte_bundle, tmp_path):
+    for threads, known in ((1, False), (1, True), (2, False)):
+        engine = load_engine(["adaptive", "suffix"], byte_bundle, threads=threads)
+        engine.remember(tmp_path)
+        found = engine._looking_up[0].controller.estimates.dump()
+        assert bool(found) == known
+        await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)
+        engine.close()

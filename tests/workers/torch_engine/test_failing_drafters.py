@@ -222,6 +222,7 @@ async def test_look_ups_that_fail_leave_the_learned_drafters(load, monkeypatch):
     controller = engine._methods["adaptive"].plan.drafter.controller
     monkeypatch.setattr(controller.look_ups, "look_up", oom)
     await all_answers(engine, ["adaptive", "naive"])
+    await decode(engine, "adaptive", PROMPTS[0], max_tokens=60)  # alone it is always looked up
     assert set(engine.load().drafter_failures) == {"suffix"}
 
 

@@ -121,8 +121,11 @@ def test_other_rows_tokens_are_hidden():
     assert masked([[1], [2, 3], [], [4]], [1, 2]) == [[], [2, 3], [], []]
 
 
-def test_the_adaptive_method_brings_the_drafters_that_the_bundle_has(bundle):
+def test_the_adaptive_method_brings_the_drafters_that_the_bundle_has(bundle, monkeypatch):
+    """Their acceptance begins as the bundle's routing table says."""
+    monkeypatch.setattr(shared, "routed_shares", lambda _table, method, tokens: (method, tokens))
     found = portfolio(bundle, "vllm_adaptive", "vllm_ngram")
+    assert found.adaptive.learned[0].usual == ["vllm_medusa", 4]
     assert set(found.drafters) == {"ngram", "medusa", "eagle3"}
     assert found.host == "eagle3"
     assert found.methods["vllm_adaptive"].drafter == "adaptive"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from workers.drafting.fading import FadingRatio
+from workers.drafting.estimates import Estimates
 from workers.drafting.lookup.datastore import Datastore
 from workers.drafting.lookup.occurrences import Index, Occurrence
 from workers.drafting.lookup.past import PastAnswers
@@ -56,6 +56,12 @@ STORED: Before = {
 temperature 0, in 2.2 million tokens of other responses. Matches of one or two are not looked up."""
 Odds = Literal["texts", "prediction", "datastore"]
 """The kinds of sources that have odds of their own in each text."""
+SOURCES: Sequence[tuple[str, Before, Odds]] = (
+    ("own", OWN, "texts"),
+    ("others", OTHERS, "texts"),
+    ("predicted", PREDICTED, "prediction"),
+    ("stored", STORED, "datastore"),
+)
 WEIGHT, MEMORY = 20.0, 2000.0
 
 
@@ -73,10 +79,18 @@ class Calibration:
     """Learn the acceptance of each kind from every looked-up token of which the target's choice is
     known, drafted or not."""
 
-    def __init__(self, before: Before, odds: Odds = "texts") -> None:
-        self.odds = odds
+    def __init__(
+        self,
+        before: Before,
+        odds: Odds = "texts",
+        estimates: Estimates | None = None,
+        *name: str | bool,
+    ) -> None:
+        self.odds, known = odds, estimates or Estimates()
         self._ratios = {
-            (length, agreement): FadingRatio(share, weight=WEIGHT, memory=MEMORY)
+            (length, agreement): known.of(
+                *("look-up", *name, length, agreement), prior=share, weight=WEIGHT, memory=MEMORY
+            )
             for agreement, shares in before.items()
             for length, share in zip(LENGTHS, shares, strict=True)
         }
@@ -207,21 +221,27 @@ class LookUps:
     temperature 0. Verified tokens are those with the highest expectations, which are too high, so
     `trust` scales all.
 
-    past: earlier responses; a text sees those of its own scope. datastore: other texts. Raises
-    ValueError where `least` is not between 0 and 1.
+    past: earlier responses; a text sees those of its own scope. datastore: other texts. estimates:
+    of the caller, where it stores them. Raises ValueError where `least` is not between 0 and 1.
     """
 
     def __init__(
-        self, *, least: float, past: PastAnswers, datastore: Datastore | None = None
+        self,
+        *,
+        least: float,
+        past: PastAnswers,
+        datastore: Datastore | None = None,
+        estimates: Estimates | None = None,
     ) -> None:
         if not 0.0 < least < 1.0:
             raise ValueError(f"least must be between 0 and 1, got {least}")
         self._least, self._past, self._datastore = least, past, datastore
-        self._own = _calibrations(OWN)
-        self._others = _calibrations(OTHERS)
-        self._predicted = _calibrations(PREDICTED, "prediction")
-        self._stored = _calibrations(STORED, "datastore")
-        self._trust = FadingRatio(weight=10.0, memory=150.0)
+        known = estimates or Estimates()
+        self._own, self._others, self._predicted, self._stored = (
+            {greedy: Calibration(before, odds, known, name, greedy) for greedy in (False, True)}
+            for name, before, odds in SOURCES
+        )
+        self._trust = known.of("trust", weight=10.0, memory=150.0)
         self._texts: dict[Hashable, _Text] = {}
         self._left = sys.maxsize
         """Tokens that this step may still index. Before the first step no sequence waits."""
@@ -306,8 +326,3 @@ class LookUps:
     def end(self, key: Hashable) -> None:
         """Forget a text."""
         self._texts.pop(key, None)
-
-
-def _calibrations(before: Before, odds: Odds = "texts") -> dict[bool, Calibration]:
-    """Return a source's calibrations, by whether the temperature is 0."""
-    return {greedy: Calibration(before, odds) for greedy in (False, True)}

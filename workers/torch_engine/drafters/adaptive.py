@@ -1,12 +1,12 @@
 """The adaptive drafter: look-ups, a learned drafter, both or neither, as brings the most tokens."""
 
-import math
 import time
 from collections.abc import Hashable, Sequence
 from functools import partial
 
 from workers.bundle import BundleError
 from workers.drafting.controller import GRAMMAR, LOOK_UPS, NOBODY, Batch, Controller, Decision
+from workers.drafting.estimates import Estimates
 from workers.drafting.lookup.look_ups import Continuation, LookUps
 from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
 from workers.drafting.step_costs import Finished
@@ -32,8 +32,6 @@ class Adaptive:
     """
 
     has_distribution = False
-    chooses = True
-    """Whether answers tell who drafted (`Proposal.drafter`)."""
 
     def __init__(
         self,
@@ -50,18 +48,27 @@ class Adaptive:
                 "drafter 'adaptive': no drafter is left: name methods in learned, or keep look_ups "
                 "true"
             )
-        self._guard = context.guard
+        self._guard, self._chooses = context.guard, bool(learned)
         context.costs.wanted = True
-        found = [learned_by(name, context) for name in learned.split(",") if name]
+        estimates = Estimates()
+        found = [learned_by(name, context, estimates) for name in learned.split(",") if name]
         self.learned = {one.acceptance.name: one for one in found if one is not None}
         if not self.learned and not look_ups:
             raise BundleError(f"bundle {context.bundle.name} has no part {learned!r} drafts with")
         everyone = self.learned.values()
         self.captures = frozenset[int]().union(*(one.drafter.captures for one in everyone))
-        self._look_ups = _look_ups(context, least, past_bytes, datastore) if look_ups else None
+        self._look_ups: LookUps | None = None
+        if look_ups:
+            context.past.want(past_bytes)
+            past = context.past if past_bytes else PastAnswers()
+            stored = context.datastore if datastore else None
+            self._look_ups = LookUps(least=least, past=past, datastore=stored, estimates=estimates)
         self.controller = Controller(
-            *([one.acceptance for one in everyone], context.costs),
-            *(self._look_ups, self._guard.failures),
+            [one.acceptance for one in everyone],
+            context.costs,
+            self._look_ups,
+            self._guard.failures,
+            estimates,
         )
         self._drafts: dict[int, tuple[Learned, Proposal]] = {}
         self._asked = set[int]()
@@ -77,7 +84,7 @@ class Adaptive:
         self._drafts.clear()
         for name, one in self.learned.items():
             if one.exchanged():
-                self.controller.exchanged(name)
+                self.controller.estimates.exchanged(name)
         sequences: dict[Hashable, DecodeSequence] = {p.sequence.id: p.sequence for p in proposals}
         self._asked = {p.sequence.id for p in proposals}
         batch = Batch(
@@ -91,13 +98,21 @@ class Adaptive:
         decision = self.controller.choose(batch)
         if decision.drafter is not None:
             self._draft(decision, [proposals[i] for i in decision.taken])
-            self._merge(proposals, decision.found)
+        if not decision.found:
+            for proposal in proposals:
+                proposal.drafter = NOBODY
             return
-        for proposal, found, length in zip(
-            proposals, decision.found, decision.lengths, strict=True
-        ):
-            fill(proposal, found, length)
+        found = zip(proposals, decision.found, strict=True)
+        merged = [_merged(p, one, self._drafts.get(p.sequence.id)) for p, one in found]
+        best = [_most_probable(one) for one in merged]
+        falling = [[one[i] for i in nodes] for one, nodes in zip(merged, best, strict=True)]
+        granted = self.controller.granted(decision, falling)
+        for proposal, nodes, length in zip(proposals, best, granted, strict=True):
+            if length < len(proposal):
+                proposal.keep(sorted(nodes[:length]))
             proposal.drafter = LOOK_UPS if length else NOBODY
+            if proposal.sequence.id in self._drafts:
+                proposal.drafter = self._drafts[proposal.sequence.id][0].acceptance.name
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Learn from the step, and move every drafter on, idle ones too."""
@@ -113,7 +128,7 @@ class Adaptive:
             proposal.cached = cached if by is one else []
             commit = partial(one.drafter.commit, proposal, path, output)
             self._guard.tell(one.drafter, sequence, commit)
-        if not self.chooses and proposal.drafter != GRAMMAR:
+        if not self._chooses and proposal.drafter != GRAMMAR:
             proposal.drafter = None
         elif sequence.output_tokens and proposal.drafter is None:
             proposal.drafter = NOBODY  # the last token: nothing was to be drafted
@@ -155,13 +170,10 @@ class Adaptive:
 
     def _draft(self, decision: Decision, proposals: Sequence[Proposal]) -> None:
         """Let the chosen drafter draft."""
-        assert decision.drafter is not None
-        one = self.learned[decision.drafter]
-        one.price, one.shares = decision.price, decision.shares
-        plan = one.plan(len(proposals))
+        one, most = self.learned[decision.arm.drafter], decision.arm.levels
+        plan = one.plan(decision)
         drafts = [
-            Proposal(sequence=p.sequence, plan=plan, limit=min(p.limit, decision.levels))
-            for p in proposals
+            Proposal(sequence=p.sequence, plan=plan, limit=min(p.limit, most)) for p in proposals
         ]
         missing = [one.missing(p.sequence) or 0 for p in proposals]
         clock = time.perf_counter()
@@ -174,28 +186,16 @@ class Adaptive:
             if not self._guard.is_off(one.drafter, draft.sequence):
                 self._drafts[draft.sequence.id] = one, draft
 
-    def _merge(self, proposals: Sequence[Proposal], found: Sequence[Continuation]) -> None:
-        """Fill proposals with drafts and looked-up tokens, and keep the nodes that pay."""
-        merged = [_merged(p, one, self._drafts) for p, one in zip(proposals, found, strict=True)]
-        best = [_most_probable(one) for one in merged]
-        falling = [[one[i] for i in nodes] for one, nodes in zip(merged, best, strict=True)]
-        granted = self.controller.granted(falling)
-        for proposal, nodes, length in zip(proposals, best, granted, strict=True):
-            if length < len(proposal):
-                proposal.keep(sorted(nodes[:length]))
-            proposal.drafter = LOOK_UPS if length else NOBODY
-            if proposal.sequence.id in self._drafts:
-                proposal.drafter = self._drafts[proposal.sequence.id][0].acceptance.name
-
 
 def _merged(
-    proposal: Proposal, found: Continuation, drafts: dict[int, tuple[Learned, Proposal]]
+    proposal: Proposal, found: Continuation, drafted: tuple[Learned, Proposal] | None
 ) -> list[float]:
     """Fill a proposal with its draft and the looked-up tokens; return each node's probability,
     none above its parent's."""
-    by, draft = drafts.get(proposal.sequence.id, (None, None))
-    probabilities = by.probabilities(draft) if by and draft else []
-    if draft is not None:
+    probabilities = list[float]()
+    if drafted is not None:
+        by, draft = drafted
+        probabilities = by.probabilities(draft)
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
             proposal.add(token, parent)
         proposal.cached = list(draft.cached)
@@ -218,22 +218,6 @@ def _most(proposal: Proposal) -> int:
     return max(proposal.limit, min(room, sequence.draftable))
 
 
-def fill(proposal: Proposal, found: Continuation, length: int) -> None:
-    """Add the first `length` looked-up tokens to a proposal, as a chain."""
-    for token, probability in zip(found.tokens[:length], found.probabilities, strict=False):
-        proposal.add(token, len(proposal) - 1, value=math.log(probability))
-
-
-def _look_ups(context: BuildContext, least: float, past_bytes: int, datastore: bool) -> LookUps:
-    past = context.past if past_bytes else PastAnswers()
-    stored = context.datastore if datastore else None
-    try:
-        context.past.want(past_bytes)
-        return LookUps(least=least, past=past, datastore=stored)
-    except ValueError as error:
-        raise ValueError(f"look-ups: {error}") from error
-
-
 def _most_probable(probabilities: Sequence[float]) -> list[int]:
     """Return the most probable nodes that a step has room for; of equals the shallower."""
     return sorted(range(len(probabilities)), key=lambda node: -probabilities[node])[:TREE_ROOM]
@@ -245,8 +229,6 @@ class Suffix(Adaptive):
 
     least, past_bytes, datastore: see Adaptive.
     """
-
-    chooses = False
 
     def __init__(
         self,

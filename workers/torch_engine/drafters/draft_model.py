@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from workers.drafting.step_costs import CATCH_UP
 from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.drafters.kv_drafter import KvDrafter
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.drafter_kv_rows import DrafterKvRows
@@ -17,7 +18,7 @@ from workers.torch_engine.tree_growth import frontier_span, grow, kept_slots
 
 
 @register("drafter", "draft_model")
-class DraftModel:
+class DraftModel(KvDrafter):
     """Draft autoregressively, the whole batch one level at a time.
 
     part: the bundle's part that holds the model. A few missing tokens are read within the first
@@ -66,18 +67,6 @@ class DraftModel:
     def unread(self, sequence: DecodeSequence) -> int:
         """Return how many tokens of the sequence its cache lacks, without the last."""
         return max(0, len(sequence.tokens) - 1 - self._rows.length(sequence.lease))
-
-    def keep(self, sequence: DecodeSequence) -> None:
-        """Keep the sequence's row."""
-        self._rows.keep(sequence.lease)
-
-    def drop(self, lease: Lease) -> None:
-        """Free a kept row."""
-        self._rows.drop(lease)
-
-    def release(self, sequence: DecodeSequence) -> None:
-        """Free the sequence's row."""
-        self._rows.release(sequence.lease)
 
     def _caught_up(self, proposals: Sequence[Proposal]) -> list[Proposal]:
         """Read up to a chunk of missing tokens; return the proposals that lack only a few now."""

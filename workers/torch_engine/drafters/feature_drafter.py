@@ -11,6 +11,7 @@ from workers.bundle import BundleError
 from workers.drafting.step_costs import CATCH_UP
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.head_versions import HeadVersions
+from workers.torch_engine.drafters.kv_drafter import KvDrafter
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.drafter_kv_rows import DrafterKvRows
@@ -48,7 +49,7 @@ class _State:
         return taken[0] if len(taken) == 1 else torch.cat(taken)
 
 
-class FeatureDrafter:
+class FeatureDrafter(KvDrafter):
     """Draft autoregressively over features, the whole batch one level at a time.
 
     The head reads pairs of a token's feature and the token after it. Features of committed
@@ -166,16 +167,12 @@ class FeatureDrafter:
         """Keep the sequence's row, and read unread pairs first: their states would be lost."""
         if sequence.id in self._states:
             self._catch_up(sequence)
-        self._rows.keep(sequence.lease)
-
-    def drop(self, lease: Lease) -> None:
-        """Free a kept row."""
-        self._rows.drop(lease)
+        super().keep(sequence)
 
     def release(self, sequence: DecodeSequence) -> None:
         """Free the sequence's row."""
         self._states.pop(sequence.id, None)
-        self._rows.release(sequence.lease)
+        super().release(sequence)
         self.versions.release(sequence)
 
     def _catch_up(self, sequence: DecodeSequence) -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from workers.batch_schedule import schedule_of
 from workers.drafting.acceptance import Acceptance, routed_shares
+from workers.drafting.controller import Decision
+from workers.drafting.estimates import Estimates
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
 from workers.torch_engine.build_context import BuildContext
@@ -34,7 +36,7 @@ class Learned:
     acceptance: Acceptance
     drafter: Drafter
     trees: Mapping[int, Tree]
-    price: float | None = None
+    price: float = 0.0
     shares: Sequence[float] = ()
     _changes: int = 0
 
@@ -43,10 +45,12 @@ class Learned:
         self._remembering = self.drafter if isinstance(self.drafter, Remembering) else None
         self._versions = self.drafter.versions if isinstance(self.drafter, Versioned) else None
 
-    def plan(self, sequences: int) -> Plan:
-        """Return the parts that draft for so many sequences."""
-        width = 1 if self.price is None else max(1, min(WIDEST, READ_TOGETHER // sequences))
-        return Plan(self.drafter, self.trees[width], self)
+    def plan(self, decision: Decision) -> Plan:
+        """Return the parts that draft for a decision."""
+        self.price = decision.price
+        self.shares = self.acceptance.shares(decision.place.traffic)
+        width = max(1, min(WIDEST, READ_TOGETHER // len(decision.taken)))
+        return Plan(self.drafter, self.trees[width if decision.arm.tree else 1], self)
 
     def exchanged(self) -> bool:
         """Return whether its head was exchanged since the last call."""
@@ -67,23 +71,17 @@ class Learned:
 
     def goes_on(self, proposal: Proposal) -> bool:
         """Return whether the frontier's children are worth a level."""
-        if self.price is None:
-            return True
-        greedy = proposal.sequence.sampling.temperature == 0.0
-        reached = sum(
-            self.acceptance.probability(proposal.values[n], proposal.depths[n], greedy=greedy)
-            for n in proposal.frontier
-        )
-        level = min(proposal.depths[proposal.frontier[0]] + 1, len(self.shares) - 1)
-        return min(1.0, reached) * self.shares[level] > self.price
+        values = [proposal.values[node] for node in proposal.frontier]
+        depth, greedy = proposal.depths[proposal.frontier[0]], _greedy(proposal)
+        reached = sum(self.acceptance.probability(one, depth, greedy=greedy) for one in values)
+        return min(1.0, reached) * self.shares[min(depth + 1, len(self.shares) - 1)] > self.price
 
     def observe(self, proposal: Proposal, path: Path) -> None:
         """Do nothing: `learn` learns from every draft, verified or not."""
 
     def probabilities(self, draft: Proposal) -> list[float]:
         """Return the probability that each node is accepted, none above its parent's."""
-        greedy = draft.sequence.sampling.temperature == 0.0
-        found = list[float]()
+        greedy, found = _greedy(draft), list[float]()
         for value, depth, parent in zip(draft.values, draft.depths, draft.parents, strict=True):
             own = self.acceptance.probability(value, depth, greedy=greedy)
             found.append(own if parent == ROOT else min(own, found[parent]))
@@ -92,8 +90,7 @@ class Learned:
     def learn(self, draft: Proposal, emitted: Sequence[int]) -> tuple[int, int]:
         """Learn which nodes the target chose, verified or not; return how many levels held, and of
         how many the target's choice is known. emitted: the step's tokens."""
-        greedy = draft.sequence.sampling.temperature == 0.0
-        accepted, held = list[bool](), 0
+        greedy, accepted, held = _greedy(draft), list[bool](), 0
         nodes = zip(draft.tokens, draft.parents, draft.depths, draft.values, strict=True)
         for token, parent, depth, value in nodes:
             above = parent == ROOT or accepted[parent]
@@ -105,7 +102,11 @@ class Learned:
         return held, min(draft.drafted_levels, len(emitted))
 
 
-def learned_by(name: str, context: BuildContext) -> Learned | None:
+def _greedy(proposal: Proposal) -> bool:
+    return proposal.sequence.sampling.temperature == 0.0
+
+
+def learned_by(name: str, context: BuildContext, estimates: Estimates) -> Learned | None:
     """Return the learned drafter of a method; None where the bundle lacks its part."""
     spec = method_of(name, context.bundle)
     if not decodable(spec, context.bundle):
@@ -116,4 +117,4 @@ def learned_by(name: str, context: BuildContext) -> Learned | None:
         trees[width] = registry.build("tree", "eagle2", context, {"nodes": NODES, "k": width})
     levels = schedule_of(spec).gamma(1)
     usual = routed_shares(context.bundle.path / "routing", name, levels)
-    return Learned(Acceptance(name, levels + DEEPER, usual), drafter, trees)
+    return Learned(Acceptance(name, levels + DEEPER, usual, estimates), drafter, trees)

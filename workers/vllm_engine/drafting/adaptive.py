@@ -7,10 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from workers.drafting.acceptance import Acceptance
 from workers.drafting.controller import LOOK_UPS, NOBODY, PREDICTION, Batch, Controller
+from workers.drafting.estimates import Estimates
 from workers.drafting.failures import Failures
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
@@ -18,24 +19,8 @@ from workers.drafting.lookup.prediction import Prediction
 from workers.drafting.step_costs import Finished, StepCosts
 from workers.vllm_engine.drafting.portfolio import Options
 
-
-class Step(Protocol):
-    """A finished step: vLLM's (workers/vllm_engine/drafting/step.py has the docstrings) or a
-    simulated one."""
-
-    @property
-    def sampled(self) -> list[list[int]]: ...
-    def request(self, row: int) -> str: ...
-    def verified(self, row: int) -> int: ...
-    def drafted(self) -> list[int]: ...
-    def gone(self, known: Iterable[str]) -> list[str]: ...
-    def greedy(self, row: int) -> bool: ...
-    def asked(self, row: int) -> tuple[str, str]: ...
-    def kept(self, row: int) -> bool: ...
-    def predicted(self, row: int) -> Sequence[int]: ...
-    def length(self, row: int) -> int: ...
-    def tokens(self, row: int, since: int) -> list[int]: ...
-    def prompt_tokens(self, row: int) -> int: ...
+if TYPE_CHECKING:
+    from workers.vllm_engine.drafting.step import Step
 
 
 @dataclass(frozen=True)
@@ -104,8 +89,7 @@ class Adaptive:
     """Choose drafts with `Controller`, from what vLLM's steps show.
 
     Steps are timed from one choice to the next. The responses of all methods are looked up later.
-    A step may be any object with the methods of Step that are called here. followers: the drafters
-    with KV of their own. failures: counts and disables drafters that fail.
+    followers: the drafters with KV of their own. failures: counts and disables drafters that fail.
     """
 
     def __init__(
@@ -117,14 +101,17 @@ class Adaptive:
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
         stored = None if options.stored is None else options.stored.open()
-        self._look_ups = LookUps(least=options.least, past=self._past, datastore=stored)
+        estimates = Estimates()
+        self._look_ups = LookUps(
+            least=options.least, past=self._past, datastore=stored, estimates=estimates
+        )
         self._methods = {one.drafter: one.method for one in options.learned}
         self._followers, self._clock = followers, clock
         self._failures = failures or Failures()
         self.costs, self.authors = StepCosts(), Authors()
-        self._controller = Controller(
-            [Acceptance(one.drafter, one.tokens) for one in options.learned],
-            *(self.costs, self._look_ups, self._failures),
+        self.controller = Controller(
+            [Acceptance(o.drafter, o.tokens, o.usual, estimates) for o in options.learned],
+            *(self.costs, self._look_ups, self._failures, estimates),
         )
         self._sequences: dict[str, _Sequence] = {}
         self._others: dict[str, _Sequence] = {}
@@ -151,10 +138,10 @@ class Adaptive:
             greedy=all(step.greedy(row) for row in range(len(limits))),
             others=len(limits) - len(ready),
         )
-        decision = self._controller.choose(batch)
-        granted, taken = decision.lengths, set[int]()
-        if decision.drafter is not None:
-            granted, taken = self._controller.chains(decision)
+        decision = self.controller.choose(batch)
+        if not decision.found:
+            return Choice()
+        granted, taken = self.controller.chains(decision)
         lengths = {ready[i]: granted[i] for i in taken}
         tokens = {
             ready[i]: list(found.tokens[: granted[i]])
@@ -166,8 +153,8 @@ class Adaptive:
         if not lengths:
             return Choice(tokens)
         for row in lengths:
-            sequences[row].used = decision.drafter
-        return Choice(tokens, decision.drafter, lengths)
+            sequences[row].used = decision.arm.drafter
+        return Choice(tokens, decision.arm.drafter, lengths)
 
     def author(self, request: str) -> str:
         """Return who drafted what is chosen for a request."""
@@ -185,14 +172,9 @@ class Adaptive:
     def restart(self) -> None:
         """Begin every request anew, after a failure in the middle of `choose`."""
         for sequence in self._sequences.values():
-            self._controller.forget(sequence.id)
+            self.controller.forget(sequence.id)
         self._sequences.clear()
         self._others.clear()
-
-    def exchanged(self, drafter: str) -> None:
-        """Forget most of what is expected of a drafter, whose head is another one now."""
-        if drafter in self._methods:
-            self._controller.exchanged(drafter)
 
     @contextmanager
     def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
@@ -202,7 +184,7 @@ class Adaptive:
         yield
         seconds = self._clock() - began
         if tokens and drafter in self._methods:
-            self._controller.drafted(tokens, seconds, missing)
+            self.controller.drafted(tokens, seconds, missing)
             self._drafting += seconds
 
     def _ready(self, drafter: str, requests: Sequence[str]) -> list[int] | None:
@@ -231,7 +213,7 @@ class Adaptive:
         if decoding and names and self._before.issuperset(names):
             tokens = sum(map(len, step.sampled))
             seconds = now - self._began
-            self._controller.finished(
+            self.controller.finished(
                 Finished(len(names), tokens, sum(verified), seconds, self._drafting)
             )
         self._before, self._began, self._drafting = frozenset(names), now, 0.0
@@ -258,7 +240,7 @@ class Adaptive:
             if len(one.answer) > len(new):  # the first token ends the prompt's reading
                 self.authors.wrote(one.asked, self.author(one.id) if drafted else NOBODY)
             draft = None if one.used is None or not drafted else (len(new) - 1, drafted)
-            self._controller.learn(one.id, new, drafted if draft is None else 0, draft)
+            self.controller.learn(one.id, new, drafted if draft is None else 0, draft)
             one.used, one.looked_up = None, []
         return one
 
@@ -278,7 +260,7 @@ class Adaptive:
     def _end(self, sequence: _Sequence) -> None:
         if sequence.kept:
             self._past.add(sequence.scope, sequence.answer)
-        self._controller.forget(sequence.id)
+        self.controller.forget(sequence.id)
 
 
 REMEMBERED = 4096

@@ -170,11 +170,16 @@ class Drafters:
         """Return the drafter of every decode step of an ended request of the adaptive method."""
         return [] if self._adaptive is None else self._adaptive.authors.take(request)
 
+    def remember(self, folder: Path, key: Mapping[str, str]) -> None:
+        """See Controller.remember."""
+        if self._adaptive is not None:
+            self._adaptive.controller.remember(folder, key)
+
     def exchange(self, drafter: str, folder: Path) -> None:
         """Load another head into a drafter; see `exchange_weights`."""
         exchange_weights(self._drafters[drafter].proposer, self._runner.get_model(), folder)
         if self._adaptive is not None:
-            self._adaptive.exchanged(drafter)
+            self._adaptive.controller.estimates.exchanged(drafter)
 
     def measure(self) -> None:
         """Time the target's forwards before serving, if there is an adaptive method. The

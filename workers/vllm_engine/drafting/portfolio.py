@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from schemas.config import DatastoreConfig
+from workers.drafting.acceptance import USUAL
 from workers.drafting.lookup.datastore import Datastore
 from workers.drafting.lookup.past import PAST_BYTES
 from workers.methods import METHOD_KEY
@@ -14,11 +15,13 @@ from workers.methods import METHOD_KEY
 
 @dataclass(frozen=True)
 class Learned:
-    """A method whose drafter may draft, and its most tokens."""
+    """A method whose drafter may draft, its most tokens, and the share of every level that is
+    usually accepted (see Acceptance)."""
 
     method: str
     drafter: str
     tokens: int
+    usual: tuple[float, float] = (USUAL, USUAL)
 
 
 @dataclass(frozen=True)

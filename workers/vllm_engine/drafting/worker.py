@@ -60,6 +60,11 @@ class SharedWorker(Worker):
         """Return how often each drafter failed."""
         return {} if self._drafters is None else self._drafters.failures
 
+    def remember(self, folder: str, key: dict[str, str]) -> None:
+        """Let the adaptive method begin with what it has learned before, and store it."""
+        if self._drafters is not None:
+            self._drafters.remember(Path(folder), key)
+
     def exchange_head(self, drafter: str, folder: str) -> None:
         """Load another head into a drafter; see `exchange_weights`."""
         assert self._drafters is not None
