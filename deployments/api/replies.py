@@ -261,6 +261,7 @@ class DraftedRuns:
         """hides_special: special tokens are not in the response's text."""
         self._tokens, self._hides_special = tokens, hides_special
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+        self._first = True
 
     def of(self, chunk: DecodeChunk) -> list[tuple[str, bool]]:
         """Return the chunk's runs, merging neighbours of one kind; empty if no token is visible."""
@@ -273,7 +274,14 @@ class DraftedRuns:
             ("".join(text for text, _ in run), drafted)
             for drafted, run in groupby(said, key=lambda one: one[1])
         ]
-        return [run for run in runs if run[0]]
+        runs = [run for run in runs if run[0]]
+        if runs and self._first:
+            self._first = False
+            text, drafted = runs[0]
+            if text.startswith(" ") and chunk.text and not chunk.text.startswith(" "):
+                # SentencePiece's space before the first word, which responses are given without
+                runs[0] = (text[1:], drafted)
+        return runs
 
 
 @dataclass

@@ -43,7 +43,7 @@ def serve(
     Example: `specadapt serve SmolLM2-135M-Instruct.Q4_1.gguf --port 8001`
     """
     from ops.common.output import quiet_transformers, say
-    from ops.common.settings import resolve, served_config
+    from ops.common.settings import checked, resolve, served_config
     from ops.models.bundle.sources import bundle_of
     from schemas import MethodDeployment
 
@@ -66,7 +66,7 @@ def serve(
     # Ray takes seconds to import: a wrong configuration is refused before.
     from deployments.run import serve_forever
 
-    serve_forever(settings.model_copy(update=changed))
+    serve_forever(checked(settings.model_copy(update=changed)))
 
 
 def _given(**flags: Any) -> dict[str, Any]:

@@ -99,18 +99,16 @@ class Turn(Input):
         return messages[-1]
 
 
-def chat_tool(tool: Any) -> Any:
+def chat_tool(tool: Any, path: str) -> Any:
     """Return a tool as a chat has it. One that Anthropic defines, such as a web search, and what is
-    no tool are told apart there."""
-    match tool:
-        case {"type": str(kind)} if kind != "custom":
-            return tool
-        case {"input_schema": schema, **rest}:
-            function = {name: given for name, given in rest.items() if name != "type"}
-            return {"type": "function", "function": function | {"parameters": schema}}
-        case {"name": str()}:
-            raise invalid("tools", "each tool needs an input_schema")
-    return tool
+    no tool are told apart there. path: the tool's place in the request, for errors."""
+    if not isinstance(tool, dict) or tool.get("type") not in (None, "custom", "function"):
+        return tool
+    if tool.get("input_schema") is None:
+        missing = "missing required parameter"
+        raise invalid(f"{path}.input_schema", missing, "missing_required_parameter")
+    function = {name: given for name, given in tool.items() if name not in ("type", "input_schema")}
+    return {"type": "function", "function": function | {"parameters": tool["input_schema"]}}
 
 
 class MessagesToolChoice(Input):
@@ -192,7 +190,7 @@ class CountRequest(SurfaceBody):
         return {
             "messages": messages,
             "continue_final_message": last["role"] == "assistant" and "tool_calls" not in last,
-            "tools": [*map(chat_tool, self.tools)],
+            "tools": [chat_tool(tool, f"tools[{i}]") for i, tool in enumerate(self.tools)],
             "tool_choice": None if choice is None else choice.for_chat(),
             "parallel_tool_calls": choice is None or not choice.disable_parallel_tool_use,
             "response_format": self.output_config.form(),

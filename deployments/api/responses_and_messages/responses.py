@@ -1,10 +1,11 @@
 """POST /v1/responses: OpenAI's Responses, as a chat."""
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from deployments.api.input import Input
 from deployments.api.messages import few_pieces
@@ -12,6 +13,7 @@ from deployments.api.responses_and_messages.response_items import Item, chat_mes
 from deployments.api.responses_and_messages.response_writer import ResponseWriter
 from deployments.api.responses_and_messages.surface import SurfaceBody
 from deployments.api.tools.fields import MAX_TOOLS
+from deployments.errors import invalid
 
 
 class TextField(Input):
@@ -29,27 +31,48 @@ class ReasoningField(Input):
     effort: Any = None
 
 
-def each_tool(tools: Sequence[Any], space: str | None = None) -> Iterator[tuple[str | None, Any]]:
-    """Yield the tools with the namespaces that they are in."""
-    for tool in tools:
-        match tool:
-            case {"type": "namespace", "name": str(name), "tools": list(inside)} if space is None:
-                yield from each_tool(inside, name)
-            case {"name": str()}:
-                yield space, tool
-            case _:  # is refused with the chat
-                yield None, tool
+class PlacedTool(NamedTuple):
+    """A tool of the request, its place there, and the namespace that it is in."""
+
+    path: str
+    space: str | None
+    tool: Any
+
+    @property
+    def for_chat(self) -> Any:
+        """Return the tool as a chat has it, with its full name."""
+        match self.tool:
+            case {"name": str(name)}:
+                return nested(self.tool | {"name": full_name(self.space, name)})
+        return nested(self.tool)
+
+
+def each_tool(
+    tools: Sequence[Any], at: str = "tools", space: str | None = None
+) -> list[PlacedTool]:
+    """Return the tools, with those of the namespaces. Raises ApiError for what is no namespace."""
+    found: list[PlacedTool] = []
+    for index, tool in enumerate(tools):
+        path = f"{at}[{index}]"
+        if space is not None or not isinstance(tool, dict) or tool.get("type") != "namespace":
+            found.append(PlacedTool(path, space, tool))
+            continue
+        name, inside = tool.get("name"), tool.get("tools") or []
+        if not isinstance(name, str) or not name:
+            raise invalid(f"{path}.name", "a namespace needs a name, a text that is not empty")
+        if not isinstance(inside, list):
+            raise invalid(f"{path}.tools", "must be a list of tools")
+        found += each_tool(inside, f"{path}.tools", name)
+    return found
 
 
 def nested(one: Any) -> Any:
     """Return an object as a chat has it: its fields are those of a field with its type's name."""
     match one:
         case {"type": "allowed_tools", "tools": list(tools), **rest}:
-            return {
-                "type": "allowed_tools",
-                "allowed_tools": rest | {"tools": [*map(nested, tools)]},
-            }
-        case {"type": str(kind), **rest} if rest or kind in ("function", "custom"):
+            rest = rest | {"tools": [*map(nested, tools)]}
+            return {"type": "allowed_tools", "allowed_tools": rest}
+        case {"type": "function" | "custom" | "json_schema" | "allowed_tools" as kind, **rest}:
             return {"type": kind, kind: rest}
     return one
 
@@ -99,24 +122,35 @@ class ResponsesRequest(SurfaceBody):
     truncation: Literal["auto", "disabled"] = "disabled"
     service_tier: Any = None
     stop: Any = None
-    store: Literal[False] | None = None
+    store: bool | None = None
+
+    def here(self, param: str) -> str:
+        path = super().here(param)
+        if found := re.match(r"tools\[(\d+)\]", path):  # counted with those in namespaces
+            path = each_tool(self.tools)[int(found[1])].path + path[found.end() :]
+        return path
+
+    @field_validator("store")
+    @classmethod
+    def _is_not_stored(cls, value: bool | None) -> bool | None:
+        if value:
+            raise invalid(
+                "store", "not supported; leave it out or send false", "unsupported_parameter"
+            )
+        return value
 
     @property
     def shortens(self) -> bool:
         return self.truncation == "auto"
 
     def chat_body(self) -> dict[str, Any]:
-        tools = [
-            tool | {"name": full_name(space, tool["name"])} if space else tool
-            for space, tool in each_tool(self.tools)
-        ]
         return {
             "messages": chat_messages(self.input, self.instructions),
             "max_tokens": self.max_output_tokens,
             "response_format": nested(self.text.format),
             "reasoning_effort": self.reasoning.effort,
             "verbosity": self.text.verbosity,
-            "tools": [*map(nested, tools)],
+            "tools": [one.for_chat for one in each_tool(self.tools)],
             "tool_choice": nested(self.tool_choice),
             "parallel_tool_calls": self.parallel_tool_calls,
             "service_tier": self.service_tier,
@@ -128,8 +162,8 @@ class ResponsesRequest(SurfaceBody):
         # The fields that a call of a function in a namespace has, by its full name.
         names = {
             full_name(space, tool["name"]): {"name": tool["name"], "namespace": space}
-            for space, tool in each_tool(self.tools)
-            if space
+            for _, space, tool in each_tool(self.tools)
+            if space and isinstance(tool, dict) and "name" in tool
         }
         head = {
             "created_at": int(time.time()),

@@ -43,7 +43,7 @@ class SurfaceBody(Passed, ABC):
     """A request that translates to a chat request."""
 
     names: ClassVar[Mapping[str, str]]
-    """The names that fields of a chat request have here, for errors: the first that is found."""
+    """The names that fields of a chat request have here, for errors, the longer ones first."""
     ping: ClassVar[str] = COMMENT
     """Sent to keep an idle stream open."""
     caps: ClassVar[bool | None] = None
@@ -94,9 +94,7 @@ class SurfaceBody(Passed, ABC):
     def here(self, param: str) -> str:
         """Return the name that a field of the chat request has here."""
         for name, here in self.names.items():
-            changed, found = re.subn(rf"(^|\.){re.escape(name)}\b", rf"\g<1>{here}", param)
-            if found:
-                return changed
+            param = re.sub(rf"(^|\.){re.escape(name)}\b", rf"\g<1>{here}", param, count=1)
         return param
 
 

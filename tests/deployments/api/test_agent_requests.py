@@ -9,12 +9,17 @@ from service_here import ingress_here
 from deployments.api.input import parse
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.request_bodies import ChatRequest
+from deployments.api.responses_and_messages.messages import MessagesRequest
+from deployments.api.responses_and_messages.responses import ResponsesRequest
 from deployments.api.routes import IGNORED
+from deployments.errors import ApiError
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 HI = {"role": "user", "content": "hi"}
 PATCH = {"type": "custom", "name": "apply_patch", "format": {"type": "text"}}
 SPACE = {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}
+WITHIN = "tools[0].tools[1].parameters"
+CHOSEN = "tool_choice.tools[0].name"
 FUNCTION = {"type": "function", "name": "w", "parameters": {"type": "object"}}
 
 
@@ -87,6 +92,47 @@ async def test_a_function_of_a_namespace_is_called_by_its_own_name(tools_ingress
     [item] = (await posted(tools_ingress, RESPONSES, asked))["output"]
     assert (item["type"], item["namespace"], item["name"]) == ("function_call", "n", "f")
     assert "n.f" in await prompt_of(tools_ingress, RESPONSES, tools=[SPACE], input=[HI, item])
+
+
+USE = {"name": "w", "input_schema": None}
+WRONG = {"type": "function", "name": "f", "parameters": 5}
+
+
+def allowed(*tools):
+    return {"type": "allowed_tools", "mode": "auto", "tools": tools}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "named"),
+    [
+        (ResponsesRequest, {"tools": [SPACE, WRONG]}, "tools[1].parameters"),
+        (ResponsesRequest, {"tools": [SPACE | {"tools": [FUNCTION, WRONG]}]}, WITHIN),
+        (ResponsesRequest, {"tools": [SPACE | {"name": ""}]}, "tools[0].name"),
+        (ResponsesRequest, {"tools": [SPACE | {"tools": 5}]}, "tools[0].tools"),
+        (ResponsesRequest, {"tools": [{"type": "namespace"}]}, "tools[0].name"),
+        (ResponsesRequest, {"tool_choice": allowed({"type": "function"})}, CHOSEN),
+        (ResponsesRequest, {"text": {"format": {"type": "json_schema"}}}, "text.format.name"),
+        (ResponsesRequest, {"store": True}, "store"),
+        (MessagesRequest, {"tools": [PATCH, USE]}, "tools[0].input_schema"),
+        (MessagesRequest, {"tools": [USE | {"input_schema": {}}, USE]}, "tools[1].input_schema"),
+        (MessagesRequest, {"tools": [USE | {"input_schema": 5}]}, "tools[0].input_schema"),
+    ],
+)
+def test_an_error_names_the_field_as_the_client_sent_it(kind, fields, named):
+    path = RESPONSES if kind is ResponsesRequest else MESSAGES
+    with pytest.raises(ApiError) as refused:
+        parse(kind, json.dumps(body(path, **fields)).encode())
+    assert refused.value.param == named
+    assert named in refused.value.message
+
+
+def test_an_empty_namespace_and_a_messages_function_are_read():
+    for kind, path, tools, names in (
+        (ResponsesRequest, RESPONSES, [{"type": "namespace", "name": "n"}, FUNCTION], ["w"]),
+        (MessagesRequest, MESSAGES, [USE | {"type": "function", "input_schema": {}}], ["w"]),
+    ):
+        request = parse(kind, json.dumps(body(path, tools=tools)).encode())
+        assert [tool.name for tool in request.chat.tools] == names
 
 
 async def test_an_older_function_is_called_in_the_older_form(tools_ingress):

@@ -38,6 +38,13 @@ def test_neighbours_join_and_a_split_character_goes_to_the_token_that_completes_
     assert runs.of(chunk("éb", (3, False), (1, True), (4, True))) == [("é", False), ("b", True)]
 
 
+def test_the_first_words_space_is_left_out_where_the_response_leaves_it_out():
+    assert DraftedRuns(Letters()).of(chunk("a a", (0, False), (0, True))) == [
+        ("a", False),
+        (" a", True),
+    ]
+
+
 async def streamed(ingress, model, **options):
     asked = HELLO | {"model": model, "stream": True, "max_tokens": 24, "temperature": 0}
     response = await ingress.http.post(
