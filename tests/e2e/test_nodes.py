@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,9 +19,8 @@ from steady_clients import Clients
 
 ROOT = Path(__file__).parents[2]
 PORT = 8000
-QUIET_SECONDS = 5.0
-NOTICED_SECONDS = 10.0
-"""Until Ray has noticed that a node is gone, and Serve that its ingress is."""
+STEADY = 20
+"""Answers in a row at each client. While one of two ingresses is lost half of them go wrong."""
 REPLICAS = {"naive": 2, "ngram": 2}
 WAYS = [{"max_tokens": 60, "ignore_eos": True}, {"max_tokens": 60, "stream": True}]
 
@@ -57,21 +55,23 @@ class Cluster:
         well = Counter(load["methods"][0] for load in routing["loads"] if load["healthy"])
         return well == REPLICAS and routing["feedback"]["connected"]
 
-    def under_load(self, happens: Callable[[], None]) -> tuple[list[tuple[Any, ...]], float]:
+    def under_load(self, happens: Callable[[], None]) -> list[tuple[Any, ...]]:
         """What failed at clients of the head's and the second node's proxies while something
-        happened, from a while before it until a while after Ray had noticed; and the moment."""
+        happened, until Ray had noticed it and they were answered again."""
         proxies = self.url(self.head), self.url(self.second)
         with ExitStack() as stack:
             clients = [stack.enter_context(Clients(url, WAYS)) for url in proxies]
-            time.sleep(QUIET_SECONDS)
-            moment = time.monotonic()
+
+            def steady() -> bool:
+                return all(one.in_a_row >= STEADY for one in clients)
+
+            until(steady, START_SECONDS)
             happens()
             until(lambda: not self.whole(), START_SECONDS)
-            time.sleep(NOTICED_SECONDS)
-            before = [len(one.seconds) for one in clients]
-            time.sleep(QUIET_SECONDS)
-            assert all(len(one.seconds) > n for one, n in zip(clients, before, strict=True))
-        return [failure for one in clients for failure in one.failed], moment
+            for one in clients:
+                one.in_a_row = 0
+            until(steady, START_SECONDS)
+        return [failure for one in clients for failure in one.failed]
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +111,10 @@ def three(tiny_bundle, tmp_path_factory):
             process.wait(START_SECONDS)
 
 
-def soon_well(failed, moment):
+def told(failed):
     """Only what the lost ingress had, or got before Ray noticed, has no answer, and is told so:
     the proxies ask no other ingress for it."""
     assert {failure[1] for failure in failed} <= {500, "RemoteProtocolError"}, failed
-    assert all(failure[2] < moment + NOTICED_SECONDS for failure in failed), failed
 
 
 def test_every_node_has_a_proxy(three):
@@ -124,7 +123,7 @@ def test_every_node_has_a_proxy(three):
 
 
 def test_a_node_dies(three):
-    soon_well(*three.under_load(three.first.kill))
+    told(three.under_load(three.first.kill))
     assert not three.answers(three.first)
 
 
@@ -135,7 +134,7 @@ def test_it_comes_back(three):
 
 
 def test_a_node_is_cut_off_and_joins_again(three):
-    soon_well(*three.under_load(three.first.cut))
+    told(three.under_load(three.first.cut))
     three.first.join()
     # Ray has called the node dead: its raylet hears of it and ends, and so would its container
     until(lambda: not three.first.has_raylet(), START_SECONDS)
