@@ -345,7 +345,12 @@ def _turn(answers: Sequence[Answer], turn: int) -> dict[str, Any]:
     details = [usage.get("prompt_tokens_details") or {} for usage in usages]
     cached = sum(one.get("cached_tokens") or 0 for one in details)
     seconds = sum(answer.seconds for answer in own)
-    before = sum(a.reply.usage.get("total_tokens", 0) for a in answers if a.turn == turn - 1)
+    asked = {(answer.prompt.id, answer.repeat) for answer in own}  # whose conversation went on
+    before = sum(
+        answer.reply.usage.get("total_tokens", 0)
+        for answer in answers
+        if answer.turn == turn - 1 and (answer.prompt.id, answer.repeat) in asked
+    )
     return {
         "ttft_ms_p50": _milliseconds("ttft_ms", [answer.ttft for answer in own])["ttft_ms_p50"],
         "tokens_per_s": sum(one.reply.output_tokens for one in own) / seconds if own else None,

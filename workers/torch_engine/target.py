@@ -17,7 +17,7 @@ from workers.torch_engine.tree import Path
 
 log = logging.getLogger(__name__)
 
-MEASURED_ROWS = (*range(1, 18), 20, 24, 25, 32, 33, 40, 48, 64)
+MEASURED_ROWS = (*range(1, 18), 20, 24, 25, 32, 33, 40, 48, 64, 96, 128)
 """Seconds need not rise with rows: kernels change after 4, 8 or 16 of them."""
 REPEATS = 3
 JOINT_FACTOR = 2.0

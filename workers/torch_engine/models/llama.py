@@ -13,7 +13,11 @@ from torch import Tensor
 from workers.torch_engine.models.block import Block
 from workers.torch_engine.models.block_weights import is_packed
 from workers.torch_engine.models.families import read_shape
-from workers.torch_engine.models.kernels.block_product import BlockProduct, packed_projection
+from workers.torch_engine.models.kernels.block_product import (
+    BlockProduct,
+    copy_pays,
+    packed_projection,
+)
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
 from workers.torch_engine.models.layout import Layout, Span, narrowed, spelled_out, windowed
@@ -111,10 +115,10 @@ class Llama:
 
         shape = read_shape(folder)
         weights = load_packed_weights(folder, shape)
-        copied = sum(
-            stored_tensors(folder)[name].bytes for name in weights if is_packed(weights[name])
-        )
-        copies = copied <= MEMORY_SHARE * psutil.virtual_memory().available
+        packed = [name for name, weight in weights.items() if is_packed(weight)]
+        copied = sum(stored_tensors(folder)[name].bytes for name in packed)
+        fits = copied <= MEMORY_SHARE * psutil.virtual_memory().available
+        copies = fits and copy_pays(weights[packed[0]])
         log.info(
             "%s: 4-bit weights, %s a 16-bit copy of %d MB for prefills",
             *(folder, "with" if copies else "without", copied / 1e6),

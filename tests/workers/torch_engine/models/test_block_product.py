@@ -11,6 +11,7 @@ from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.kernels.block_product import (
     MANY_ROWS,
     BlockProduct,
+    copy_pays,
     packed_projection,
 )
 from workers.torch_engine.models.operators import RmsNorm
@@ -145,6 +146,14 @@ def test_a_prefill_reads_the_second_copy(copies):
     gate, up = gated.double().chunk(2, -1)
     added = (F.silu(gate) * up) @ exact.T + residual
     assert off(product.of_gated(gated, residual), added) < 0.02
+
+
+@pytest.mark.parametrize("of_copy", [1.0, 3.0])
+def test_the_faster_weights_are_chosen_by_a_measurement(monkeypatch, of_copy):
+    weight, _ = weight_of("4 bits", 48, 64)
+    seconds = iter([[2.0, 9.0], [of_copy, 9.0]])
+    monkeypatch.setattr("timeit.repeat", lambda *_, **__: next(seconds))
+    assert copy_pays(weight) is (of_copy < 2.0)
 
 
 def test_rows_in_groups_are_cut_and_joined_like_those_of_a_matrix() -> None:

@@ -5,6 +5,9 @@ value, as in llama.cpp. A row's result depends neither on the other rows nor on 
 threads nor on the CPU. NaN or infinity in a row makes the row's result NaN.
 """
 
+import timeit
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,8 +24,9 @@ BLOCK = 16
 """Output features that are computed together."""
 LARGEST, MIDDLE = 127, 128
 """The largest 8-bit code is MIDDLE + LARGEST; MIDDLE stands for 0."""
-MANY_ROWS = 64
-"""No verification has more rows. Prefills have, and 16-bit weights are faster for them."""
+MANY_ROWS = 128
+"""Few verifications have more rows. Prefills have, for which 16-bit weights can be faster."""
+REPEATS = 5
 NOT_BUILT = (
     "engine.dtype: q4 and int8 need a CPU with AVX2 and a compiled kernel: install a C compiler, "
     "then `make install` again, or use float32 or bfloat16"
@@ -119,6 +123,17 @@ def packed_projection(
     """
     many = sixteen_bits(unpacked(weight), bias) if copies and is_packed(weight) else None
     return BlockProduct(weight, bias, many=many)
+
+
+def copy_pays(weight: Tensor) -> bool:
+    """Return whether a product of packed weights is faster here from 16 bits, for many rows."""
+    matrix = unpacked(weight)
+    x = torch.randn(2 * MANY_ROWS, matrix.shape[1])
+    packed, copy = (
+        min(timeit.repeat(partial(product, x), number=1, repeat=REPEATS))
+        for product in (BlockProduct(weight), sixteen_bits(matrix, None))
+    )
+    return copy < packed
 
 
 def _four_bits(weight: Tensor) -> Tensor:
