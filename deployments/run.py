@@ -22,6 +22,7 @@ from ray import serve
 from deployments import transport
 from deployments.actors import DRAFTERS, FEEDBACK, LOADS, running_actors
 from deployments.app import build
+from deployments.artifacts import context_length
 from deployments.configuration import resolved
 from deployments.guard import haproxy
 from deployments.guard.proxy import IMPORT_PATH
@@ -186,7 +187,10 @@ def _wait_ready(address: str) -> None:
 
 
 def _announce(config: AppConfig, say: Say) -> None:
-    address, model = _address(config), load_bundle(config.bundle).name
+    address, bundle, engine = _address(config), load_bundle(config.bundle), config.engine
+    model, context = bundle.name, context_length(bundle, engine)
+    say(f"methods     {', '.join(method.name for method in config.methods)}")
+    say(f"context     {context:,} tokens, up to {engine.max_batch} requests in a batch")
     say(f"chat page   {address}/")
     say(f"API base    {address}/v1   (model: {model})")
     say(f"routing     {address}/v1/routing")

@@ -16,6 +16,7 @@ from ops.models.bundle.importing import import_model
 from ops.models.train import app as train
 from ops.operate import config, datastore, drafters, grafana, keys, routing, vllm_server
 from ops.operate.chat import chat
+from ops.operate.doctor import doctor
 from ops.operate.generate import generate
 from ops.operate.methods import methods
 from ops.operate.serve import serve
@@ -25,9 +26,13 @@ from ops.routing_tables.export_encoder import export_encoder
 from ops.routing_tables.fit import fit
 from ops.routing_tables.profile import profile
 from ops.routing_tables.trace import trace
+from ops.routing_tables.tune import tune
 from ops.simulate.command import simulate
 
-COMMANDS = (methods, generate, trace, profile, fit, evaluate, simulate, serve, chat, report)
+COMMANDS = (
+    *(serve, chat, generate, methods, doctor),
+    *(tune, profile, fit, evaluate, trace, simulate, report),
+)
 GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "bench": (
         "Run benchmarks of decoding and of the service.",

@@ -66,6 +66,8 @@ class Encoder:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
             self._counter = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
             self._vector = _by_table(folder) if table else _by_graph(folder)
+        except EncoderMissingError:
+            raise
         except Exception as error:  # neither library raises anything narrower
             raise EncoderMissingError(
                 f"the encoder in {folder} cannot be read ({error}): {FIX}"
@@ -105,7 +107,11 @@ def _by_table(folder: Path) -> Callable[[Ids], NDArray[np.float32]]:
 
 
 def _by_graph(folder: Path) -> Callable[[Ids], NDArray[np.float32]]:
-    import onnxruntime
+    try:
+        import onnxruntime
+    except ImportError as error:
+        fix = "pip install 'specadapt[exporting]'"
+        raise EncoderMissingError(f"{folder} needs onnxruntime: {fix}") from error
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

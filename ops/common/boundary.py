@@ -17,6 +17,12 @@ TRACEBACK_VARIABLE = "SPECADAPT_TRACEBACK"
 LARGEST = 2**53
 """Integers up to here are exact as floats, and fit what they are handed to."""
 ADDRESSES = ("url", "base_url")
+EXTRAS = {
+    "grafana_api": "dashboards",
+    "matplotlib": "report",
+    **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "exporting"),
+}
+"""Extras of the package by the modules that they bring."""
 OUTPUTS = ("json", "out", "output")
 STANDARD_OUTPUT = Path("-")
 
@@ -46,6 +52,11 @@ class CommandGroup(TyperGroup):
             if os.environ.get(TRACEBACK_VARIABLE) == "1":
                 raise
             status = _refuse(describe(error))
+        except ModuleNotFoundError as error:
+            if error.name not in EXTRAS:
+                raise
+            fix = f"pip install 'specadapt[{EXTRAS[error.name]}]'"
+            status = _refuse(f"{error.name} is not installed: {fix}")
         except typer.Abort:
             status = 130
         if not standalone:

@@ -39,6 +39,14 @@ def option(flag: str, help_text: str, metavar: str | None = None, **limits: Any)
 Config = Annotated[
     Path | None, option("--config", "configuration file in YAML, as for `specadapt serve`", "FILE")
 ]
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="GGUF file, Hugging Face folder, name on the Hugging Face hub, or bundle  "
+        "[default: the configuration's bundle]",
+    ),
+]
 Bundle = Annotated[
     Path | None,
     option(

@@ -2,20 +2,11 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from ops.common import flags
 
 
 def serve(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[MODEL]",
-            help="GGUF file, Hugging Face folder, name on the Hugging Face hub, or bundle  "
-            "[default: the configuration's bundle]",
-        ),
-    ] = None,
+    model: flags.Model = None,
     config: flags.Config = None,
     host: Annotated[
         str | None, flags.option("--host", "address to listen on  [default: 127.0.0.1]")
@@ -45,6 +36,7 @@ def serve(
     from ops.common.output import quiet_transformers, say
     from ops.common.settings import checked, resolve, served_config
     from ops.models.bundle.sources import bundle_of
+    from ops.operate.capacity import with_room_for_contexts
     from schemas import MethodDeployment
 
     settings = served_config(config)
@@ -54,9 +46,8 @@ def serve(
     engine = setup.engine.model_copy(
         update=_given(max_context=max_model_len, max_batch=max_num_seqs)
     )
-    if engine != setup.engine:
-        slots = max(engine.kv_slots, engine.max_context * engine.max_batch)
-        engine = engine.model_copy(update={"kv_slots": slots})
+    replicas = 1 if setup.shared else len(setup.methods)
+    engine = with_room_for_contexts(engine, setup.bundle, replicas)
     changed: dict[str, Any] = {"bundle": setup.bundle, "engine": engine}
     changed["http"] = settings.http.model_copy(update=_given(host=host, port=port))
     if methods is not None:

@@ -1,5 +1,6 @@
 """Profile, fit, evaluate and route, one after the other on a tiny bundle."""
 
+import json
 import shutil
 
 import pytest
@@ -169,3 +170,19 @@ def test_an_exported_encoder_is_left_alone_and_refused_for_the_table_of_another(
     refused = specadapt.refusal(*judged)
     assert "fitted with encoder static-minilm (128 dimensions" in refused
     assert "all-MiniLM-L6-v2 (384 dimensions" in refused
+
+
+def test_tune_fits_a_table_and_says_what_it_gains(world, tmp_path):
+    folder, specadapt, bundle = world
+    file = tmp_path / "prompts.jsonl"
+    rows = [{"prompt": f"Repeat the line number {i}: {'la ' * (i % 5)}"} for i in range(36)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["tune", bundle.path, "--config", folder / "config.yaml", "--prompts", file, "--out"]
+    figures = specadapt.json(*asked, tmp_path)
+    assert figures["prompts"] <= 9
+    assert len(figures["assignment"]) == 2
+    low, high = figures["routed_over_best_single_ci95"]
+    assert low <= figures["routed_over_best_single"] <= high
+    assert load_table(tmp_path / "routing").features
+    few = specadapt.refusal(*asked, tmp_path / "few", "--limit", 5)
+    assert "--prompts: 5 are too few" in few

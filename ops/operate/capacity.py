@@ -1,0 +1,57 @@
+"""The longest context that a target and this machine's memory allow."""
+
+from pathlib import Path
+
+import psutil
+
+from ops.common.boundary import InputError
+from ops.common.settings import device_of
+from schemas import EngineConfig
+from workers.bundle import load_bundle
+from workers.target_sizes import kv_numbers, target_sizes
+
+KV_SHARE = 0.25
+"""Share of the available memory that the keys and values of all replicas may take."""
+LEAST_SLOTS = 256
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def with_room_for_contexts(engine: EngineConfig, bundle: Path, replicas: int) -> EngineConfig:
+    """Set the context and the KV slots if the configuration leaves them open: the target's own
+    context and slots for full batches, as far as the memory allows.
+
+    Raises InputError if a context is asked for that the target or the memory does not allow.
+    """
+    target = load_bundle(bundle).part("target")
+    own, numbers = target_sizes(target).positions, kv_numbers(target)
+    given = engine.model_fields_set
+    chosen = "kv_slots" in given and "max_context" not in given
+    if chosen or engine.openai is not None or own is None or numbers is None:
+        return engine
+    context = engine.max_context if "max_context" in given else own
+    if context > own:
+        raise InputError(
+            f"--max-model-len: the model reads {own:,} tokens at most, not {context:,}"
+        )
+    room = KV_SHARE * _free_bytes(engine) / replicas
+    bytes_each = numbers * (2 if engine.dtype == "bfloat16" else 4)
+    slots = engine.kv_slots if "kv_slots" in given else int(room / bytes_each)
+    if context > slots and "max_context" in given:
+        raise InputError(
+            f"--max-model-len: {context:,} tokens take {context * bytes_each / 1e9:.1f} GB of keys "
+            f"and values, and there is room for {slots:,} tokens: give fewer, or more "
+            "engine.kv_slots"
+        )
+    context = min(context, slots)
+    wanted = max(LEAST_SLOTS, min(slots, context * engine.max_batch))
+    return engine.model_copy(update={"max_context": context, "kv_slots": wanted})
+
+
+def _free_bytes(engine: EngineConfig) -> int:
+    """Return the memory that is available on the device. Without a driver there is no GPU, and
+    torch, which takes seconds to import, need not be asked."""
+    if engine.device != "cpu" and DRIVER.exists() and device_of(engine) == "cuda":
+        import torch
+
+        return torch.cuda.mem_get_info()[0]
+    return int(psutil.virtual_memory().available)
