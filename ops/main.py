@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ops.bench.decode.command import bench_decode
+from ops.bench.plot import bench_plot
 from ops.bench.serve import bench_serve
 from ops.common import flags
 from ops.common.boundary import CommandGroup
@@ -36,7 +37,7 @@ COMMANDS = (
 GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "bench": (
         "Run benchmarks of decoding and of the service.",
-        {"decode": bench_decode, "serve": bench_serve},
+        {"decode": bench_decode, "serve": bench_serve, "plot": bench_plot},
     ),
     "train": ("Train heads for a target on its own answers.", train.COMMANDS),
     "bundle": ("Import third-party models.", {"import": import_model}),
