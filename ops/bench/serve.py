@@ -34,6 +34,15 @@ def bench_serve(
             "A,B",
         ),
     ] = ROUTED,
+    against: Annotated[
+        str | None,
+        flags.option(
+            "--against",
+            "start another server by this command, to which `--port` is added, as one more arm, "
+            'such as "vllm serve MODEL"',
+            "CMD",
+        ),
+    ] = None,
     other_key: Annotated[
         str | None,
         flags.option(
@@ -103,7 +112,7 @@ def bench_serve(
     from ops.bench.serve_runs import Plan, arms_at, measure, objectives, requests_of
     from ops.common.boundary import InputError
     from ops.common.prompts import fingerprint, select
-    from ops.common.running_service import running_service
+    from ops.common.running_service import other_server, running_service
     from ops.common.settings import describe_machine, names
 
     asked = names(arms, "--arms")
@@ -117,8 +126,8 @@ def bench_serve(
     plan = Plan(
         requests_of(chosen, num_prompts), turns, parameters, request_rate, max_concurrency, seed
     )
-    with running_service(url, config) as address:
-        found = asyncio.run(arms_at(address, asked, other_key))
+    with running_service(url, config) as address, other_server(against) as other:
+        found = asyncio.run(arms_at(address, [*asked, *other], other_key))
         before = processor_seconds()
         with progress() as bar:
             task = bar.add_task("prompts", total=len(found) * num_prompts)

@@ -1,12 +1,13 @@
 """A service to talk to: the one at a URL, or one started here and stopped again."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -53,20 +54,40 @@ def started_service(settings: AppConfig) -> Iterator[str]:
         changed.setdefault("feedback", {})["state_uri"] = f"{folder}/state"
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(changed), encoding="utf-8")
-        log = Path(folder) / "serve.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, *SERVE, str(file)],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            address = f"http://127.0.0.1:{changed['http']['port']}"
-            _wait_until_ready(address, process, log)
+        address = f"http://127.0.0.1:{changed['http']['port']}"
+        with _started([sys.executable, *SERVE, str(file)], address, Path(folder) / "serve.log"):
             yield address
-        finally:
-            stop(process)
+
+
+@contextmanager
+def other_server(command: str | None) -> Iterator[list[str]]:
+    """Start another server by a command, to which `--port` is added, and yield its address; nothing
+    without a command. Raises InputError if it does not become ready."""
+    if command is None:
+        yield []
+        return
+    with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
+        port = free_port()
+        address = f"http://127.0.0.1:{port}"
+        words = [*shlex.split(command), "--port", str(port)]
+        with _started(words, address, Path(folder) / "server.log"):
+            yield [address]
+
+
+@contextmanager
+def _started(command: Sequence[str], address: str, log: Path) -> Iterator[None]:
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        except OSError as error:
+            raise InputError(f"{command[0]} cannot be started: {error.strerror}") from error
+    try:
+        _wait_until_ready(address, process, log)
+        yield
+    finally:
+        stop(process)
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
@@ -91,12 +112,12 @@ def _wait_until_ready(address: str, process: "subprocess.Popen[bytes]", log: Pat
     with client(address, timeout=5.0) as asking:
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise InputError(f"the service ended before it was ready: {_last_line(log)}")
+                raise InputError(f"{address} ended before it was ready: {_last_line(log)}")
             with suppress(httpx.TransportError):
                 if asking.get("/health").status_code == httpx.codes.OK:
                     return
             time.sleep(0.2)
-    raise InputError(f"the service was not ready within {READY_SECONDS:.0f} s: {_last_line(log)}")
+    raise InputError(f"{address} was not ready within {READY_SECONDS:.0f} s: {_last_line(log)}")
 
 
 def _last_line(log: Path) -> str:
