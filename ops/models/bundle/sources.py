@@ -3,10 +3,11 @@
 import hashlib
 import json
 import math
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +49,8 @@ SAMPLING = {
     "repetition_penalty": "penalty_repeat",
 }
 """Defaults of requests, by their names in generation_config.json and in GGUF files."""
+SPECULATORS = ("draft", "medusa", "eagle", "eagle3", "peagle", "dflash", "mtp")
+"""Parts of a bundle that drafters are."""
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 Say = Callable[[str], None]
 Convert = Callable[[Path, Path, Say], None]
@@ -92,10 +95,52 @@ def bundle_of(model: str, say: Say) -> Path:
         raise InputError(re.sub("^SRC", "MODEL", str(error))) from error
 
 
-def _downloaded(model: str) -> Path:
+def derived(base: Path, speculators: Sequence[str], name: str | None, say: Say) -> Path:
+    """Return a bundle in the user's cache with another bundle's parts, heads or draft models of its
+    own (`part=folder or hub name`), and another name. Files are linked, not copied.
+
+    Raises InputError for what is no such pair, and BundleError where a head does not load.
+    """
+    body, given = read_json(base / MANIFEST), dict[str, Path]()
+    for one in speculators:
+        part, _, place = one.partition("=")
+        if part not in SPECULATORS or not place:
+            known = ", ".join(SPECULATORS)
+            raise InputError(f"--speculator: {one}: must be PART=MODEL; parts are {known}")
+        given[part] = Path(place) if Path(place).is_dir() else _downloaded(place, "--speculator")
+    own = {part: folder for part, folder in body["parts"].items() if part not in given}
+    body = body | {"name": name or body["name"], "parts": own | {part: part for part in given}}
+    if not given.keys() <= own.keys():  # a method that the base could not have is served too
+        body.pop("portfolio", None)
+    sources = {folder: base / folder for folder in own.values()} | given
+    digest = hashlib.sha256(json.dumps(body).encode())
+    for folder in sorted(sources):
+        for file in sorted(file for file in sources[folder].rglob("*") if file.is_file()):
+            digest.update(f"{folder}/{file.name}\0{file_hash(file)}".encode())
+    made = user_cache("bundles") / f"{_slug(body['name'])}-{digest.hexdigest()[:12]}"
+    if not made.exists():
+        say(f"putting {', '.join(sorted(given)) or 'the name'} and {base.name} into {made}")
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".import-", dir=made.parent) as scratch:
+            for folder, source in sources.items():
+                shutil.copytree(source, Path(scratch) / "made" / folder, copy_function=_linked)
+            text = json.dumps(body, indent=2) + "\n"
+            (Path(scratch) / "made" / MANIFEST).write_text(text, encoding="utf-8")
+            (Path(scratch) / "made").rename(made)
+    return made
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(os.path.realpath(source), target)
+    except OSError:  # of another file system
+        shutil.copyfile(source, target)
+
+
+def _downloaded(model: str, field: str = "MODEL") -> Path:
     """Return the folder of a model of the Hugging Face hub, from its cache if it is there."""
     if not HUB_NAME.fullmatch(model):
-        raise InputError(f"MODEL: {model} does not exist")
+        raise InputError(f"{field}: {model} does not exist")
     from huggingface_hub import snapshot_download
 
     wanted = [*MODEL_FILES, *TOKENIZER_FILES, INDEX, "*.safetensors"]
@@ -104,7 +149,7 @@ def _downloaded(model: str) -> Path:
     except Exception as error:  # whatever the hub's client and its connections raise
         why = str(error).strip().split("\n")[0]
         raise InputError(
-            f"MODEL: {model} is no file or folder here and cannot be downloaded: {why}"
+            f"{field}: {model} is no file or folder here and cannot be downloaded: {why}"
         ) from error
     return folder
 

@@ -19,8 +19,13 @@ def run_of(tmp_path):
             for name, speed in speeds.items()
         }
         settings = {
-            **{"concurrency": at_once, "baseline": "naive", "machine": machine, "dtype": "q4"},
-            **{"temperature": 0.0, "bundle": "bundles/mine", "prompts": {"ids": ["a"]}},
+            "concurrency": at_once,
+            "baseline": "naive",
+            "machine": machine,
+            "dtype": "q4",
+            "temperature": 0.0,
+            "bundle": "bundles/mine",
+            "prompts": {"ids": ["a"]},
         }
         file = tmp_path / f"{at_once}-{machine}.json"
         file.write_text(json.dumps({"methods": methods, "settings": settings}))

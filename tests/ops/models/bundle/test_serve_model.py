@@ -7,6 +7,7 @@ import pytest
 from gguf_writer import write_gguf
 
 from deployments import run
+from deployments.guard.key_file import hash_of, read_keys
 from workers.bundle import load_bundle
 
 SAMPLED = "general.sampling.temp"
@@ -47,15 +48,53 @@ def test_flags_win_over_the_configuration(served, tiny_bundle, tmp_path):
         "engine: {max_batch: 2, dtype: bfloat16}\nhttp: {port: 7000}\n"
         "methods: [{name: ngram, max_replicas: 3}]\n"
     )
-    flags = ("--max-model-len", 9000, "--max-num-seqs", 4, "--dtype", "float32", "--port", 7001)
+    flags = ("--max-model-len", 1000, "--max-num-seqs", 4, "--dtype", "float32", "--port", 7001)
     found = served(source, "--config", file, *flags, "--methods", "naive,ngram")
     bundle = load_bundle(found.bundle)
     assert bundle.name == "some-model"
     assert (bundle.sampling.temperature, bundle.sampling.top_p) == (0.6, 0.95)
     engine = found.engine
-    assert (engine.max_context, engine.max_batch, engine.kv_slots) == (9000, 4, 36000)
+    assert (engine.max_context, engine.max_batch, engine.kv_slots) == (1000, 4, 4000)
     assert (engine.dtype, found.http.port) == ("float32", 7001)
     assert [(m.name, m.max_replicas) for m in found.methods] == [("naive", 1), ("ngram", 3)]
+
+
+def test_a_head_of_ones_own_is_served_with_the_model(served, tiny_bundle, tmp_path):
+    source = tmp_path / "model"
+    shutil.copytree(tiny_bundle.part("target"), source)
+    shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
+    head = tmp_path / "head"
+    shutil.copytree(tiny_bundle.part("medusa"), head)
+    asked = (source, "--speculator", f"medusa={head}", "--served-model-name", "mine")
+    found = served(*asked)
+    bundle = load_bundle(found.bundle)
+    assert bundle.name == "mine"
+    assert bundle.part("medusa").is_dir()
+    assert served(*asked).bundle == found.bundle
+    assert not load_bundle(served(source).bundle).has("medusa")
+
+
+def test_a_key_is_kept_as_its_hash(served, tiny_bundle):
+    file = served(tiny_bundle.path, "--api-key", "secret").http.guard.keys_file
+    assert read_keys(file).keys[0].sha256 == hash_of("secret")
+
+
+def test_vllms_flags_are_its_arguments(served, tiny_bundle):
+    flags = ("--tensor-parallel-size", 2, "--gpu-memory-utilization", 0.5)
+    given = served(tiny_bundle.path, *flags).engine.vllm
+    assert given == {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("speculator", "said"),
+    [
+        ("medusa", "--speculator: medusa: must be PART=MODEL; parts are draft, medusa"),
+        ("target=x", "--speculator: target=x: must be PART=MODEL"),
+        ("medusa=nowhere", "--speculator: nowhere does not exist"),
+    ],
+)
+def test_another_speculator_is_refused(specadapt, tiny_bundle, speculator, said):
+    assert said in specadapt.refusal("serve", tiny_bundle.path, "--speculator", speculator)
 
 
 @pytest.mark.parametrize(("advised", "taken"), [(0.3, 0.3), (-1.0, None)])
