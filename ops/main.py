@@ -97,7 +97,7 @@ app = typer.Typer(
     name="specadapt",
     callback=start,
     invoke_without_command=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
