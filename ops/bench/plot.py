@@ -67,7 +67,7 @@ def by_prompt(axes: "Axes", runs: Sequence[Run]) -> None:
         places = [i + 0.8 * ((at + 0.5) / len(drawn) - 0.5) for i in range(len(domains))]
         speedups = [methods[name][domain]["speedup"] for domain in domains]
         axes.bar(places, speedups, 0.8 / len(drawn), label=name)
-    axes.set_xticks(range(len(domains)), domains)
+    axes.set_xticks(range(len(domains)), domains, fontsize=8)
     at_once = runs[0]["settings"]["concurrency"]
     axes.set_title(f"By kind of prompt, {at_once} at once, {_setup(runs[0])}", fontsize=10)
 
