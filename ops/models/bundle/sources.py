@@ -51,6 +51,7 @@ SAMPLING = {
 """Defaults of requests, by their names in generation_config.json and in GGUF files."""
 SPECULATORS = ("draft", "medusa", "eagle", "eagle3", "peagle", "dflash", "mtp")
 """Parts of a bundle that drafters are."""
+ROUTING = "routing"
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 Say = Callable[[str], None]
 Convert = Callable[[Path, Path, Say], None]
@@ -113,6 +114,8 @@ def derived(base: Path, speculators: Sequence[str], name: str | None, say: Say) 
     if not given.keys() <= own.keys():  # a method that the base could not have is served too
         body.pop("portfolio", None)
     sources = {folder: base / folder for folder in own.values()} | given
+    if not given and (base / ROUTING).is_dir():  # with other parts it is another portfolio's
+        sources[ROUTING] = base / ROUTING
     digest = hashlib.sha256(json.dumps(body).encode())
     for folder in sorted(sources):
         for file in sorted(file for file in sources[folder].rglob("*") if file.is_file()):
