@@ -21,7 +21,7 @@ from schemas import MethodSpec, SamplingDefaults, json_files
 from schemas.text_files import FileError
 
 MANIFEST = "bundle.json"
-FIELDS = ("name", "parts", "packaged", "methods", "portfolio", "sampling")
+FIELDS = ("name", "parts", "packaged", "methods", "portfolio", "weights", "sampling")
 PACKAGED_PARTS = ("target", "tokenizer")
 IMPORTER = 2
 """Increased when the same file is imported differently."""
@@ -75,6 +75,7 @@ class Bundle:
     Every part is a sub-folder that Hugging Face and vLLM load unchanged; parts of `packaged` are
     in the user's cache. methods: tuned for this family, in place of the methods of the same
     names. portfolio: methods that are served by default; empty: all that have their parts.
+    weights: of the portfolio's methods in routing, as `router.weights`.
     sampling: defaults of requests. growing: heads that the bundle lacks and a service trains, so
     that their drafters begin without one.
     """
@@ -85,6 +86,7 @@ class Bundle:
     packaged: Packaged | None = None
     methods: Mapping[str, MethodSpec] = field(default_factory=dict)
     portfolio: tuple[str, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     growing: frozenset[str] = frozenset()
 
@@ -246,8 +248,9 @@ def load_bundle(path: Path | str) -> Bundle:
     if len(methods) < len(specs):
         raise BundleError(f"{manifest}: methods: two of them have one name")
     portfolio = _validated(tuple[str, ...], body.get("portfolio", ()), manifest, "portfolio")
+    weights = _validated(dict[str, float], body.get("weights", {}), manifest, "weights")
     sampling = _validated(SamplingDefaults, body.get("sampling", {}), manifest, "sampling")
-    return Bundle(name, folder, dict(parts), packaged, methods, portfolio, sampling)
+    return Bundle(name, folder, dict(parts), packaged, methods, portfolio, weights, sampling)
 
 
 def _strict(manifest: Path) -> dict[str, Any]:

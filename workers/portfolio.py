@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from schemas import AppConfig, HeadPart, MethodDeployment, MethodSpec
 from workers.bundle import Bundle, load_bundle
@@ -109,20 +109,23 @@ def with_bundle(config: AppConfig) -> AppConfig:
 
 def with_portfolio(config: AppConfig, bundle: Bundle) -> AppConfig:
     """Return the configuration with methods that the bundle can decode: the named ones, else the
-    bundle's portfolio, else the default ones whose parts exist; each as the configuration
-    defines it, else as the bundle tuned it. Raises ValueError for an unknown one."""
-    methods = config.methods
+    bundle's portfolio with its weights, else the default ones whose parts exist; each as the
+    configuration defines it, else as the bundle tuned it. Raises ValueError for an unknown one."""
+    methods, changed = config.methods, dict[str, Any]()
     if "methods" not in config.model_fields_set:
         names = bundle.portfolio or tuple(m.name for m in methods)
-        here = (n for n in names if decodable(method_of(n, bundle), bundle))
+        here = [n for n in names if decodable(method_of(n, bundle), bundle)]
         methods = tuple(MethodDeployment(name=n) for n in here)
+        weights = {name: bundle.weights[name] for name in here if name in bundle.weights}
+        if weights and "weights" not in config.router.model_fields_set:
+            changed["router"] = config.router.model_copy(update={"weights": weights})
     tuned = tuple(
         m.model_copy(update={"spec": bundle.methods[m.name]})
         if m.spec is None and m.name in bundle.methods
         else m
         for m in methods
     )
-    return config.model_copy(update={"methods": tuned})
+    return config.model_copy(update=changed | {"methods": tuned})
 
 
 def method_of(name: str, bundle: Bundle) -> MethodSpec:

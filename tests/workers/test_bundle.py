@@ -61,6 +61,7 @@ PACKAGED = {"package": "some-model==1.0", "file": "some/model.gguf", "sha256": "
         ({"name": "x", "parts": {}, "portfolo": []}, "unknown field 'portfolo'"),
         ({"name": "x", "parts": {"target": 3}}, "'parts' must map"),
         ({"name": "x", "parts": {}, "portfolio": "naive"}, "portfolio"),
+        ({"name": "x", "parts": {}, "weights": {"naive": "none"}}, "weights.naive"),
         ({"name": "x", "parts": {}, "packaged": {"package": "a"}}, "'packaged' must have"),
         ([], "must be a JSON object"),
         (

@@ -128,6 +128,15 @@ def test_a_bundles_own_portfolio_comes_before_the_default_one(tiny_bundle, witho
     assert [method.name for method in kept] == ["ngram"]
 
 
+def test_a_bundles_weights_go_with_its_portfolio(tiny_bundle):
+    weighted = replace(tiny_bundle, portfolio=("naive", "ngram"), weights={"ngram": 0, "eagle": 0})
+    assert with_portfolio(AppConfig(), weighted).router.weights == {"ngram": 0}
+    own = AppConfig(router={"weights": {"naive": 2.0}})
+    assert with_portfolio(own, weighted).router.weights == {"naive": 2.0}
+    named = AppConfig(methods=[{"name": "ngram"}])
+    assert with_portfolio(named, weighted).router.weights == {}
+
+
 def test_a_bundles_own_tuning_stands_for_methods_of_that_name(tiny_bundle):
     tuned = get_method("eagle2").model_copy(update={"settings": {"stop": {"gamma": 7}}})
     bundle = replace(tiny_bundle, methods={"eagle2": tuned})
