@@ -13,6 +13,7 @@ from workers.target_sizes import kv_numbers, target_sizes
 KV_SHARE = 0.25
 """Share of the available memory that the keys and values of all replicas may take."""
 LEAST_SLOTS = 256
+FIELD = "engine.max_context (--max-model-len)"
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -30,19 +31,19 @@ def with_room_for_contexts(engine: EngineConfig, bundle: Path, replicas: int) ->
         return engine
     context = engine.max_context if "max_context" in given else own
     if context > own:
-        raise InputError(
-            f"--max-model-len: the model reads {own:,} tokens at most, not {context:,}"
-        )
+        raise InputError(f"{FIELD}: the model reads {own:,} tokens at most, not {context:,}")
     room = KV_SHARE * _free_bytes(engine) / replicas
     bytes_each = numbers * (2 if engine.dtype == "bfloat16" else 4)
     slots = engine.kv_slots if "kv_slots" in given else int(room / bytes_each)
     if context > slots and "max_context" in given:
         raise InputError(
-            f"--max-model-len: {context:,} tokens take {context * bytes_each / 1e9:.1f} GB of keys "
+            f"{FIELD}: {context:,} tokens take {context * bytes_each / 1e9:.1f} GB of keys "
             f"and values, and there is room for {slots:,} tokens: give fewer, or more "
             "engine.kv_slots"
         )
-    context = min(context, slots)
+    if "max_context" not in given:  # full batches come before longer contexts
+        usual = min(slots, EngineConfig().max_context)
+        context = min(own, max(usual, slots // engine.max_batch))
     wanted = max(LEAST_SLOTS, min(slots, context * engine.max_batch))
     return engine.model_copy(update={"max_context": context, "kv_slots": wanted})
 

@@ -42,9 +42,13 @@ def test_what_the_configuration_says_stays(fitted):
 
 
 def test_a_context_that_has_no_room_is_refused(fitted):
-    with pytest.raises(InputError, match=r"--max-model-len: the model reads .* at most"):
+    with pytest.raises(
+        InputError, match=r"max_context \(--max-model-len\): the model reads .* at most"
+    ):
         fitted(10**6, max_context=fitted.own + 1)
-    with pytest.raises(InputError, match=r"--max-model-len: 64 tokens take 0.0 GB .* room for 63"):
+    with pytest.raises(
+        InputError, match=r"max_context \(--max-model-len\): 64 tokens take 0.0 GB .* room for 63"
+    ):
         fitted(63, max_context=64)
 
 
