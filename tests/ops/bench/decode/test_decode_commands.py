@@ -3,6 +3,7 @@
 import time
 
 import pytest
+import torch
 
 from ops.bench.decode.lockstep import Asked, in_lockstep
 from ops.bench.stats import STAGES
@@ -12,6 +13,7 @@ from ops.common.settings import Setup
 from schemas import EngineConfig, SamplingParams
 from workers.bundle import load_bundle
 from workers.methods import get_method
+from workers.torch_engine.target import Target
 
 
 @pytest.fixture
@@ -90,6 +92,17 @@ def test_bench_decode_samples_as_requests_ask(specadapt, small, prompts_file):
     drawn = specadapt.json(*command, "--temperature", 0.01, "--seeded")
     assert (drawn["settings"]["temperature"], drawn["settings"]["seeded"]) == (0.01, True)
     assert drawn["methods"]["ngram"]["mat"] == greedy["methods"]["ngram"]["mat"]
+
+
+@pytest.mark.parametrize("mode", [(), ("--lockstep",)])
+def test_the_threads_that_decode_are_recorded(specadapt, small, prompts_file, monkeypatch, mode):
+    """Other processes keep a core busy, so that the engine uses one thread fewer."""
+    monkeypatch.setattr(Target, "choose_threads", lambda _, most: torch.set_num_threads(most - 1))
+    command = ["bench", "decode", "--methods", "naive", "--prompts", prompts_file, *mode, *small]
+    command += ["--peers", "none", "--limit", 2, "--repeats", 1, "--threads", 3]
+    settings = specadapt.json(*command)["settings"]
+    torch.set_num_threads(1)
+    assert (settings["threads"], settings["engine"]["threads"]) == (2, 3)
 
 
 @pytest.mark.slow
