@@ -75,7 +75,7 @@ def test_fit_reports_clusters_and_assignment(world, fitted):
     assert sum(figures["sizes"]) == 40
     assert len(figures["assignment"]) == 2
     assert {m for one in figures["assignment"] for m in one.values()} <= {"naive", "ngram"}
-    assert figures.keys() >= {"silhouette", "davies_bouldin", "calinski_harabasz", "inertia"}
+    assert -1.0 <= figures["silhouette"] <= 1.0
     distances = Reference.read(load_table(folder / "routing").provenance["distances"], 2)
     assert (distances.prompts, len(distances.quantiles)) == (40, 2)
 
