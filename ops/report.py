@@ -72,11 +72,10 @@ class Results:
     @property
     def assignment(self) -> list[str | None]:
         """The portfolio's best method of each cluster [k]; None without prompts that count."""
+        rows = [dict(zip(self.methods, row, strict=True)) for row in self.speedups.tolist()]
         return [
-            None
-            if any(row != row)
-            else max(self.portfolio, key=lambda name: row[self.methods.index(name)])
-            for row in self.speedups
+            None if any(map(math.isnan, row.values())) else max(self.portfolio, key=row.__getitem__)
+            for row in rows
         ]
 
     @property
