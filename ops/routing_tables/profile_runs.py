@@ -12,15 +12,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from ops.common.decoding import (
-    Answer,
-    EncodedPrompt,
-    Engines,
-    answer_to,
-    decode,
-    encode,
-    engines_of,
-)
+from ops.common.decoding import EncodedPrompt, Engines, answer_to, decode, encode, engines_of
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup
 from ops.routing_tables.profile_store import ProfileStore, meta_of
@@ -138,15 +130,11 @@ async def _answer(
         scope=f"{name} {plan.temperature:g}",
     )
     answer = await answer_to(engines, request)
-    return _row(item.prompt.id, name, plan.temperature, answer)
-
-
-def _row(prompt_id: str, method: str, temperature: float, answer: Answer) -> ProfileRow:
     stats = answer.stats
     return ProfileRow(
-        prompt_id=prompt_id,
-        method=method,
-        temperature=temperature,
+        prompt_id=item.prompt.id,
+        method=name,
+        temperature=plan.temperature,
         prompt_tokens=stats.prompt_tokens,
         output_tokens=stats.output_tokens,
         target_steps=stats.target_steps,

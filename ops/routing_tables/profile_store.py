@@ -47,9 +47,11 @@ class ProfileStore:
 
     def add_answers(self, item: EncodedPrompt, rows: Sequence[ProfileRow]) -> None:
         """All methods' answers to one prompt, in one write."""
-        if item.prompt.id not in self._known:
-            self._append("prompts.jsonl", [prompt_of(item)])
-            self._known.add(item.prompt.id)
+        asked = item.prompt
+        if asked.id not in self._known:
+            prompt = ProfilePrompt(id=asked.id, domain=asked.domain, text=asked.text)
+            self._append("prompts.jsonl", [prompt])
+            self._known.add(asked.id)
         self._append("rows.jsonl", rows)
 
     def has_step(self, method: str, batch: int, context: int) -> bool:
@@ -78,12 +80,6 @@ def meta_of(setup: Setup, bundle: Bundle, max_tokens: int, **more: Any) -> Profi
         provenance=describe_machine(),
         **more,
     )
-
-
-def prompt_of(item: EncodedPrompt) -> ProfilePrompt:
-    """A prompt as a profile keeps it."""
-    asked = item.prompt
-    return ProfilePrompt(id=asked.id, domain=asked.domain, text=asked.text)
 
 
 def refuse_other_settings(file: Path, meta: ProfileMeta) -> None:
