@@ -62,18 +62,3 @@ def test_what_breaks_a_rule_is_found(rule, sources, expected, tmp_path):
     write(tmp_path, ENTRY | sources)
     [found] = rule(tmp_path)
     assert expected in found
-
-
-KEPT = [
-    (long_signatures, {"ops/a.py": f"def f({SEVEN}, json: flags.Json = None): ..."}),
-    (unused_modules, {"ops/a.py": "PATH = 'ops.b:traces'", "ops/b.py": ""}),
-    (unused_modules, {"ops/a.py": "", "ops/b.py": "@register('drafter')\nclass B: ..."}),
-    (unused_modules, {"ops/a.py": "", "ops/b.py": "", "pyproject.toml": 'b = "ops.b:main"'}),
-    (unnamed_results, {"docs/results/a.json": "{}", "tests/test_a.py": "'a.json'"}),
-]
-
-
-@pytest.mark.parametrize(("rule", "sources"), KEPT)
-def test_what_keeps_to_a_rule_is_not_found(rule, sources, tmp_path):
-    write(tmp_path, ENTRY | sources)
-    assert rule(tmp_path) == []
