@@ -18,19 +18,16 @@ PROMPTS = [
 ]
 
 
-@pytest.fixture
-def encoder() -> Encoder:
-    return Encoder()
+ENCODER = Encoder()
 
 
 def test_the_shipped_vectors_are_sums_of_token_vectors() -> None:
-    encoder = Encoder()
     table = np.load(SHIPPED / "vectors.npy").astype(np.float64)
     ids = Tokenizer.from_file(str(SHIPPED / "tokenizer.json")).encode("the two boats").ids[1:-1]
     expected = table[ids].sum(axis=0)
-    found = encoder.embed(["the two boats"])[0]
+    found = ENCODER.embed(["the two boats"])[0]
     np.testing.assert_allclose(found, expected / np.linalg.norm(expected), rtol=1e-5)
-    assert not encoder.embed([""]).any()
+    assert not ENCODER.embed([""]).any()
 
 
 def test_the_shipped_encoder_has_the_identity_of_its_files() -> None:
@@ -39,25 +36,25 @@ def test_the_shipped_encoder_has_the_identity_of_its_files() -> None:
     assert Encoder().info.sha256 == digest.hexdigest()
 
 
-def test_a_vector_does_not_depend_on_its_batch(encoder: Encoder) -> None:
-    together = encoder.embed(PROMPTS)
+def test_a_vector_does_not_depend_on_its_batch() -> None:
+    together = ENCODER.embed(PROMPTS)
     assert (together.dtype, together.shape) == (np.float32, (len(PROMPTS), 128))
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-4)
-    alone = np.concatenate([encoder.embed([p]) for p in PROMPTS])
+    alone = np.concatenate([ENCODER.embed([p]) for p in PROMPTS])
     np.testing.assert_array_equal(together, alone)
-    assert encoder.embed([]).shape == (0, encoder.info.dimension)
-    assert np.isfinite(encoder.embed([""])).all()
+    assert ENCODER.embed([]).shape == (0, ENCODER.info.dimension)
+    assert np.isfinite(ENCODER.embed([""])).all()
 
 
-def test_text_beyond_the_encoders_tokens_does_not_count(encoder: Encoder) -> None:
+def test_text_beyond_the_encoders_tokens_does_not_count() -> None:
     long = "apple " * 300
-    np.testing.assert_array_equal(encoder.embed([long]), encoder.embed([long + "banana " * 50]))
+    np.testing.assert_array_equal(ENCODER.embed([long]), ENCODER.embed([long + "banana " * 50]))
 
 
-def test_tokens_are_counted_beyond_what_the_encoder_reads(encoder: Encoder) -> None:
-    assert encoder.max_tokens == 256
-    assert encoder.token_count("apple " * 300) == 302
-    assert encoder.token_count("") == 2
+def test_tokens_are_counted_beyond_what_the_encoder_reads() -> None:
+    assert ENCODER.max_tokens == 256
+    assert ENCODER.token_count("apple " * 300) == 302
+    assert ENCODER.token_count("") == 2
 
 
 def test_a_missing_encoder_names_the_setting(tmp_path, monkeypatch):
