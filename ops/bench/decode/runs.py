@@ -181,16 +181,8 @@ class _Repeat:
             )
             return Run(*labels, len(token_ids), seconds, token_ids=token_ids)
         answer = await answer_to(self.engines, asked.of(item, name))
-        return Run(
-            *labels,
-            len(answer.token_ids),
-            answer.seconds,
-            first_token_seconds=answer.first_token_seconds,
-            token_ids=answer.token_ids,
-            target_steps=answer.stats.target_steps,
-            looping=answer.stats.looping,
-            stages=stats.stages_of(answer.stats),
-        )
+        seconds = answer.seconds, answer.first_token_seconds
+        return stats.run_of(labels, answer.token_ids, seconds, answer.stats)
 
 
 def _compare(
