@@ -99,7 +99,7 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
     "ops": {
         "common": set(),
         "bench": {"common"},
-        "routing_tables": {"common", "bench"},
+        "routing_tables": {"common", "models"},
         "models": {"common"},
         "operate": {"common", "models", "routing_tables"},
         "report": {"common"},

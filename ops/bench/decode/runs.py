@@ -181,8 +181,8 @@ class _Repeat:
             )
             return Run(*labels, len(token_ids), seconds, token_ids=token_ids)
         answer = await answer_to(self.engines, asked.of(item, name))
-        seconds = answer.seconds, answer.first_token_seconds
-        return stats.run_of(labels, answer.token_ids, seconds, answer.stats)
+        took = answer.seconds, answer.first_token_seconds
+        return stats.run_of(labels, answer.token_ids, took, answer.stats)
 
 
 def _compare(
