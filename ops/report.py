@@ -1,8 +1,11 @@
 """`specadapt report`: the paper's tables and figures, measured, from a CSV file or published."""
 
+import csv
 import json as json_format
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from ops.common.speedup_table import Assignment
     from router.fit.profile import Profile
 
     Floats = NDArray[np.float64]
@@ -27,6 +29,8 @@ FOLDS = 5
 INCHES = (8.5, 4.2)
 INTERVAL = ["low", "high"]
 """Ends of a 95% bootstrap interval over prompts."""
+MOST = 1e6
+"""A speedup beyond it, or below its inverse, was not measured."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +56,37 @@ class Results:
     rates: Mapping[str, Sequence[float]] = field(default_factory=dict)
     plane: "tuple[Floats, NDArray[np.intp]] | None" = None
 
-    def assigned(self, methods: Sequence[str]) -> "Assignment":
-        """Return the best of these methods in each cluster that has all their speedups."""
-        import numpy as np
+    @cached_property
+    def means(self) -> dict[str, float]:
+        """By method, the harmonic mean over the clusters that have all speedups."""
+        from router.fit.speedup import harmonic_mean
 
-        from ops.common.speedup_table import assign_speedups
+        rows = self.speedups[[not any(row != row) for row in self.speedups]]
+        return {name: harmonic_mean(rows[:, i]) for i, name in enumerate(self.methods)}
 
-        columns = [self.methods.index(name) for name in methods]
-        values = self.speedups[~np.isnan(self.speedups).any(axis=1)]
-        return assign_speedups(methods, values[:, columns])
+    @property
+    def best_single(self) -> str:
+        """The portfolio's best method over all clusters."""
+        return max(self.portfolio, key=lambda name: self.means[name])
 
     @property
     def assignment(self) -> list[str | None]:
         """The portfolio's best method of each cluster [k]; None without prompts that count."""
-        chosen = iter(self.assigned(self.portfolio).assignment)
-        return [None if any(row != row) else next(chosen) for row in self.speedups]
+        rows = [dict(zip(self.methods, row, strict=True)) for row in self.speedups.tolist()]
+        return [
+            None if any(map(math.isnan, row.values())) else max(self.portfolio, key=row.__getitem__)
+            for row in rows
+        ]
+
+    @property
+    def routed(self) -> float:
+        """The harmonic mean if each cluster has its best method."""
+        from router.fit.speedup import harmonic_mean
+
+        chosen = enumerate(self.assignment)
+        return harmonic_mean(
+            [self.speedups[k, self.methods.index(name)] for k, name in chosen if name is not None]
+        )
 
     def label(self, method: str) -> str:
         """Return the source's name for a method, or else ours."""
@@ -106,20 +126,20 @@ def report(
         results = measured(profile, config, clusters, temperature, seed)
     else:
         results = published() if speedups is None else tabulated(speedups)
-    found = results.assigned(results.portfolio)
     files = [str(file) for file in write(results, out)]
+    best, means = results.best_single, {name: results.means[name] for name in results.portfolio}
     figures = {
         "assignment": results.assignment,
-        "harmonic_mean": found.harmonic_mean,
-        "best_single": {"name": found.best_single, "speedup": found.best_single_speedup},
-        "routed": found.routed,
+        "harmonic_mean": means,
+        "best_single": {"name": best, "speedup": means[best]},
+        "routed": results.routed,
         "over_prompts": {name: values[0] for name, values in results.overall.items()},
         "by_k": {str(k): row for k, row in results.by_k.items()},
         "files": files,
     }
-    means = [*found.harmonic_mean.items(), ("routed", found.routed)]
+    rows = [*means.items(), ("routed", results.routed)]
     shown = [
-        table("Harmonic means over clusters", ["method", "speedup"], means),
+        table("Harmonic means over clusters", ["method", "speedup"], rows),
         table("Assignment", ["cluster", "method"], [*enumerate(results.assignment)]),
     ]
     emit(figures, lambda: [*shown, *files], json)
@@ -144,11 +164,47 @@ def published() -> Results:
 
 
 def tabulated(file: Path) -> Results:
-    """Return the speedups of a CSV file. Raises SpeedupTableError naming the line."""
-    from ops.common.speedup_table import read_speedups
+    """Return the speedups of a CSV file with the columns cluster and a method each.
 
-    methods, values = read_speedups(file)
+    Rows may stand in any order. Raises InputError naming the line.
+    """
+    import numpy as np
+
+    [(_, header), *rows] = _cells(file) or [(1, [])]
+    methods = tuple(header[1:])
+    if header[:1] != ["cluster"] or not methods or len({*header, ""}) <= len(header):
+        raise InputError(f"{file}, line 1: must be `cluster,` and then a method per column")
+    found: dict[str, list[float]] = {}
+    for line, (cluster, *cells) in rows:
+        if len(cells) != len(methods) or cluster in found:
+            raise InputError(f"{file}, line {line}: needs {len(header)} cells and its own cluster")
+        place = f"{file}, line {line}"
+        found[cluster] = [_speedup(*pair, place) for pair in zip(methods, cells, strict=True)]
+    if not found or {*found} != {str(k) for k in range(len(found))}:
+        raise InputError(f"{file}: number the clusters from 0 without a gap")
+    values = np.asarray([found[str(k)] for k in range(len(found))])
     return Results(str(file), "the table's baseline", methods, values, methods)
+
+
+def _cells(file: Path) -> list[tuple[int, list[str]]]:
+    """Return each row of a CSV that is not blank, with its line from 1."""
+    from schemas.text_files import text_lines
+
+    reader = csv.reader((line for _, line in text_lines(file)), strict=True)
+    try:
+        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+    except csv.Error as error:
+        raise InputError(f"{file}, line {reader.line_num}: not CSV: {error}") from error
+
+
+def _speedup(method: str, cell: str, place: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not 1.0 / MOST <= value <= MOST:
+        raise InputError(f"{place}: {method} must be a number above 0, not {cell[:40]!r}")
+    return value
 
 
 def measured(
@@ -194,7 +250,7 @@ def measured(
         clustering={
             "prompts": len(vectors),
             "clusters": clusters,
-            **cluster.quality(vectors, labels, centroids),
+            "silhouette": cluster.silhouette(vectors, labels),
             "mean_size": float(np.mean(sizes)),
             "size_deviation": float(np.std(sizes)),
         },
@@ -299,8 +355,9 @@ def write(results: Results, out: Path) -> list[Path]:
 
 def _tables(results: Results) -> list[str]:
     """Return Tables I to IV in Markdown, as far as the source has their numbers."""
-    found = results.assigned(results.methods).harmonic_mean
-    rows = [[results.label(n), found[n], *results.overall.get(n, ())] for n in results.methods]
+    rows = [
+        [results.label(n), mean, *results.overall.get(n, ())] for n, mean in results.means.items()
+    ]
     names = [results.label(name) for name in results.methods]
     by_cluster = [
         [c, *(f"**{v:.2f}**" if v == max(row) else v for v in row)]
@@ -374,15 +431,14 @@ def _clusters(axes: "Axes", results: Results) -> None:
 
 
 def _chosen(axes: "Axes", results: Results) -> None:
-    found = results.assigned(results.portfolio)
     for name in dict.fromkeys(results.assignment):
         if name is not None:
             own = [c for c, chosen in enumerate(results.assignment) if chosen == name]
             column = results.methods.index(name)
             axes.bar(own, results.speedups[own, column], label=results.label(name))
-    axes.axhline(found.routed, color="grey", linestyle="--", label="routed")
-    single = f"best single method, {results.label(found.best_single)}"
-    axes.axhline(found.best_single_speedup, color="grey", linestyle=":", label=single)
+    axes.axhline(results.routed, color="grey", linestyle="--", label="routed")
+    single = f"best single method, {results.label(results.best_single)}"
+    axes.axhline(results.means[results.best_single], color="grey", linestyle=":", label=single)
     title = "Figure 7. The method chosen for each cluster"
     ticks = range(len(results.assignment))
     axes.set(title=title, xlabel="cluster", ylabel="speedup", xticks=ticks)

@@ -1,4 +1,4 @@
-"""k-means over prompt vectors: fit, assign, and quality (Table I of the paper)."""
+"""k-means over prompt vectors: fit, assign, and how distinct the clusters are."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,20 +70,15 @@ def unpacked(data: bytes, dimension: int) -> NDArray[np.float32]:
     return vector
 
 
-def quality(vectors: Vectors, labels: Labels, centroids: NDArray[np.float64]) -> dict[str, float]:
-    """Return how compact and distinct clusters are, by the names of Table I.
+def silhouette(vectors: Vectors, labels: Labels) -> float:
+    """Return how distinct clusters are, from -1 to 1 (Table I of the paper).
 
-    Raises ValueError with fewer than two non-empty clusters.
+    It compares every two prompts, so a sample counts. Raises ValueError with fewer than two
+    non-empty clusters.
     """
-    from sklearn import metrics
+    from sklearn.metrics import silhouette_score
 
     if len(np.unique(labels)) < 2:
         raise ValueError("clusters: quality needs at least two clusters with prompts in them")
-    # Silhouettes compare every two prompts, so those of a sample count.
-    sample = {"sample_size": min(2000, len(vectors)), "random_state": 0}
-    return {
-        "silhouette": float(metrics.silhouette_score(vectors, labels, **sample)),
-        "davies_bouldin": float(metrics.davies_bouldin_score(vectors, labels)),
-        "calinski_harabasz": float(metrics.calinski_harabasz_score(vectors, labels)),
-        "inertia": float(((vectors - centroids[labels]) ** 2).sum()),
-    }
+    most = min(2000, len(vectors))
+    return float(silhouette_score(vectors, labels, sample_size=most, random_state=0))

@@ -39,18 +39,18 @@ class OpenAIConfig(Settings):
         for url in self.urls:
             if "@" in url:
                 raise ValueError("urls: leave user and password out; name a key in api_key_file")
-            if not _is_address(url):
+            if not is_address(url) or not url.endswith("/v1") or {"?", "#"} & {*url}:
                 raise ValueError(f"urls: expected an address like http://host:8000/v1, got {url!r}")
         if len(set(self.urls)) < len(self.urls):
             raise ValueError("urls: each server may be named once")
         return self
 
 
-def _is_address(url: str) -> bool:
+def is_address(text: str) -> bool:
+    """Return whether a text is the address of an HTTP server."""
     try:
-        parts = urlsplit(url)
-        known = parts.hostname and (parts.port is None or parts.port)
-    except ValueError:
+        parts = urlsplit(text)
+        there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of a port that is none, and of half an IPv6 address
         return False
-    plain = not (parts.query or parts.fragment or " " in url)
-    return bool(known) and plain and parts.scheme in ("http", "https") and url.endswith("/v1")
+    return bool(there) and text.isprintable() and " " not in text

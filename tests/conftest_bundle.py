@@ -19,13 +19,13 @@ CHAT_TEMPLATE = (
 DEMO = Path(__file__).parent.parent / "bundles" / "demo"
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per byte, and the demo family's special tokens."""
+def byte_tokenizer(*merges: tuple[str, str]) -> PreTrainedTokenizerFast:
+    """One token per byte and merge, and the demo family's special tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {symbol: index for index, symbol in enumerate(alphabet)}
-    backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    symbols = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
+    vocab = {symbol: index for index, symbol in enumerate(symbols)}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=list(merges)))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     roles = ["<|system|>", "<|user|>", "<|assistant|>"]

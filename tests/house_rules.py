@@ -35,21 +35,6 @@ def long_files(root: Path) -> list[str]:
     return [*_longer(root, names, MAX_LINES)]
 
 
-def shared_names(root: Path) -> list[str]:
-    """Return every file of the tests whose name another one has.
-
-    Tests have no packages, so pytest imports one file of each name.
-    """
-    known: dict[str, str] = {}
-    found = []
-    for file in sorted((root / "tests").rglob("*.py")):
-        name = file.relative_to(root).as_posix()
-        first = known.setdefault(file.name, name)
-        if first != name and file.name not in {"conftest.py", "__init__.py"}:
-            found.append(f"{name} has the name of {first}")
-    return found
-
-
 def long_pages(root: Path) -> list[str]:
     """Return every page of the documentation with more than MAX_PAGE_LINES lines."""
     return [*_longer(root, _pages(root), MAX_PAGE_LINES)]

@@ -41,7 +41,7 @@ TREE_IMPORTED = "from workers.torch_engine.tree import ROOT"
     ("file", "source", "expected"),
     [
         ("workers/a.py", "def f():\n    import ray.serve", "ray.serve"),
-        ("router/fit/encoder_export.py", "import ray", "ray"),
+        ("router/fit/a.py", "import torch", "torch"),
         ("workers/a.py", "from importlib import import_module as f\nf(name='ray')", "ray"),
         ("ops/a.py", "from tests.served import service_config", "tests.served.service_config"),
         ("deployments/api/a.py", "from ..declared import look", "deployments.declared.look"),
@@ -55,22 +55,6 @@ def test_a_violation_is_caught(tmp_path, file, source, expected):
     [found] = violations(tmp_path)
     assert found.startswith(f"{file}:")
     assert found.endswith(f"imports {expected}")
-
-
-def test_what_is_allowed_passes(tmp_path):
-    allowed = {
-        "router/fit/encoder_export.py": "import torch",
-        "workers/a.py": "import torch\nfrom . import b\nfrom schemas import DecodeChunk",
-        "workers/loader.py": "from workers.torch_engine.engine import TorchEngine",
-        "workers/torch_engine/drafters/a.py": "from workers.torch_engine.tree import ROOT",
-        "workers/torch_engine/engine.py": "from workers.torch_engine.drafters import a",
-        "deployments/a.py": "import ray\nimport router, workers",
-        "deployments/api/a.py": "from deployments.request.prompt import Prompt",
-        "deployments/ingress.py": "from deployments.learning.link import FeedbackLink",
-        "ops/a.py": "import deployments, router, workers, training",
-    }
-    write(tmp_path, allowed)
-    assert violations(tmp_path) == []
 
 
 def test_a_circle_is_caught(tmp_path):
@@ -90,18 +74,3 @@ def test_a_place_without_a_rule_is_found(tmp_path):
     named = {"workers/__init__.py", "workers/loader.py", "ops/common/a.py", "deployments/web/a.js"}
     write(tmp_path, dict.fromkeys(new | named, ""))
     assert set(unnamed(tmp_path)) == {"workers/new.py", "ops/new"}
-
-
-def test_a_chain_is_no_circle(tmp_path):
-    write(
-        tmp_path,
-        {
-            "workers/deep/__init__.py": "from workers.deep.d import h",
-            "workers/deep/d.py": "from workers.deep import e",
-            "workers/deep/e.py": "from workers.a import f",
-            "workers/a.py": "from workers.b import f\nfrom workers import c",
-            "workers/b.py": "from workers.c import g",
-            "workers/c.py": "import torch",
-        },
-    )
-    assert circle(tmp_path) == []

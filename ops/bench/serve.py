@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ops.common import flags
-from ops.common.output import cell, emit, progress, table
+from ops.common.output import cell, emit, progress, table, with_interval
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ROUTED = "routed"
 OF_THE_SERVICE = ("tokens_per_s", "requests_per_s", "ttft_ms_p50", "errors", "reasons")
+OVER = ("over_baseline", "over_baseline_ci95")
 LEAST_MS = 0.1
 
 
@@ -185,8 +186,8 @@ def _figures(
     first = arms.get(ROUTED) or next(iter(arms.values()))
     return {
         **{name: first[name] for name in OF_THE_SERVICE},
-        "routed_over_best_single": over_best.get("over_baseline"),
-        "routed_over_best_single_ci95": over_best.get("over_baseline_ci95"),
+        "routed_over_best_single": over_best.get(OVER[0]),
+        "routed_over_best_single_ci95": over_best.get(OVER[1]),
         "arms": arms,
         "baseline": baseline or best,
         "same_text": same_text([*answers.values()])
@@ -210,7 +211,7 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
         f"Speed over {base}, with its 95% interval",
         ["arm", "ratio", "answered by"],
         [
-            [name, _ratio(own), ", ".join(f"{m} {count}" for m, count in own["methods"].items())]
+            [name, with_interval(*map(own.get, OVER)), _counts(own["methods"])]
             for name, own in arms.items()
         ],
     )
@@ -239,8 +240,5 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
         yield f"share of prompts with the same text from all arms: {cell(figures['same_text'])}"
 
 
-def _ratio(own: dict[str, Any]) -> str | None:
-    if own["over_baseline"] is None:
-        return None
-    low, high = own["over_baseline_ci95"]
-    return f"{own['over_baseline']:.3f} ({low:.3f} to {high:.3f})"
+def _counts(methods: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in methods.items())

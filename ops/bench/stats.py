@@ -42,13 +42,18 @@ class Run:
         return (self.tokens - 1) / (self.seconds - self.first_token_seconds)
 
 
-def stages_of(stats: DecodeStats) -> tuple[float, ...] | None:
-    """Return a response's seconds of STAGES; vLLM tells none."""
-    seconds = (
-        *(stats.draft_seconds, stats.verify_seconds),
-        *(stats.sample_seconds, stats.other_seconds),
-    )
-    return seconds if stats.verify_seconds else None
+def run_of(
+    labels: tuple[str, str, int],
+    token_ids: Sequence[int],
+    seconds: tuple[float, float | None],
+    stats: DecodeStats,
+) -> Run:
+    """Return a response as a run. labels: prompt, domain and repeat. seconds: all, and those until
+    the first token."""
+    stages = tuple(getattr(stats, f"{name}_seconds") for name in STAGES)
+    told = stages if stats.verify_seconds else None  # vLLM tells none
+    steps, looping = stats.target_steps, stats.looping
+    return Run(*labels, len(token_ids), *seconds, tuple(token_ids), steps, looping, told)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperGroup
@@ -17,11 +16,7 @@ TRACEBACK_VARIABLE = "SPECADAPT_TRACEBACK"
 LARGEST = 2**53
 """Integers up to here are exact as floats, and fit what they are handed to."""
 ADDRESSES = ("url", "base_url")
-EXTRAS = {
-    "grafana_api": "dashboards",
-    "matplotlib": "report",
-    **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "exporting"),
-}
+EXTRAS = {"grafana_api": "dashboards", "matplotlib": "report"}
 """Extras of the package by the modules that they bring."""
 OUTPUTS = ("json", "out", "output")
 STANDARD_OUTPUT = Path("-")
@@ -110,23 +105,17 @@ def _problem(name: str, value: Any, folders: set[str]) -> str | None:
         return f"expected a finite number, not {value}"
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"expected a number of at most {LARGEST}, not {value}"
-    if name in ADDRESSES and value is not None and not _is_address(value):
-        return f"give an address such as http://127.0.0.1:8000, not {value!r}"
+    if name in ADDRESSES and value is not None:
+        from schemas.vllm import is_address  # not before: commands start without pydantic
+
+        if not is_address(value):
+            return f"give an address such as http://127.0.0.1:8000, not {value!r}"
     if name in OUTPUTS and isinstance(value, Path) and value != STANDARD_OUTPUT:
         try:
             _check_folder(value) if name in folders else _check_file(value)
         except OSError as error:
             return f"{error.filename or value}: {error.strerror}"
     return None
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of a port that is none, and of half an IPv6 address
-        return False
-    return bool(there) and text.isprintable() and " " not in text
 
 
 def _check_file(file: Path) -> None:

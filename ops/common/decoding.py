@@ -28,6 +28,9 @@ class Engines:
         self._engine_of = {spec.name: engine for engine in engines for spec in engine.methods}
         polling = [e for e in engines if any(spec.engine == "vllm" for spec in e.methods)]
         self._polling = {id(engine): float("-inf") for engine in polling}
+        threads = (getattr(engine, "threads", None) for engine in engines)
+        self.threads: int | None = next(filter(None, threads), None)
+        """Torch threads that decode; None without our own engine."""
 
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
         """As Engine.generate."""

@@ -68,6 +68,14 @@ def cell(value: Any) -> str:
     return str(value)
 
 
+def with_interval(value: float | None, interval: Sequence[float] | None) -> str:
+    """Format a ratio with its interval for people: `1.234 (1.100 to 1.300)`, a dash for None."""
+    if value is None or interval is None:
+        return cell(value)
+    low, high = interval
+    return f"{value:.3f} ({low:.3f} to {high:.3f})"
+
+
 def progress() -> Progress:
     """Return a progress bar with elapsed and remaining time on standard error, for terminals."""
     console = Console(stderr=True)

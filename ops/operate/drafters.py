@@ -16,7 +16,7 @@ from ops.common.output import emit, table
 if TYPE_CHECKING:
     from deployments.head_training.samples import Samples
     from deployments.head_training.versions import VersionStore
-    from schemas import HeadPart, HeadsInForce, HeadVersion
+    from schemas import AppConfig, HeadPart, HeadsInForce, HeadVersion
 
 
 def listing(config: flags.Config = None, json: flags.Json = None) -> None:
@@ -26,7 +26,7 @@ def listing(config: flags.Config = None, json: flags.Json = None) -> None:
 
     Example: `specadapt drafters list --config my.yaml`
     """
-    store, _ = _stores(config)
+    _, store, _ = _stores(config)
     heads, versions = store.in_force(), store.all()
     figures = {
         "in_force": heads.model_dump(mode="json"),
@@ -56,7 +56,7 @@ def promote(
     Example: `specadapt drafters promote 3 --config my.yaml`
     """
     try:
-        _emit(_followed(config).promote(number), json)
+        _emit(_stores(config, trains=True)[1].promote(number), json)
     except LookupError as error:
         raise InputError(f"NUMBER: {error}") from error
 
@@ -77,7 +77,7 @@ def rollback(
     parts = {name: name for name in get_args(HeadPart)}
     if part not in parts:
         raise InputError(f"PART: {part!r} is no part with a head; parts: {', '.join(parts)}")
-    _emit(_followed(config).roll_back(parts[part]), json)
+    _emit(_stores(config, trains=True)[1].roll_back(parts[part]), json)
 
 
 def train(
@@ -100,8 +100,8 @@ def train(
     """
     from deployments.head_training.rounds import lacking, whole_conversations
 
-    store, (_, kept) = _followed(config), _stores(config)
-    heads, chosen = store.in_force(), _trained(part, config)
+    settings, store, kept = _stores(config, trains=True)
+    heads, chosen = store.in_force(), _trained(part, settings)
     missing = lacking(whole_conversations(kept.stored()))
     refusals = {
         "training is paused: `specadapt drafters resume` continues it": heads.paused,
@@ -121,7 +121,7 @@ def pause(config: flags.Config = None, json: flags.Json = None) -> None:
 
     Example: `specadapt drafters pause --config my.yaml`
     """
-    _emit(_followed(config).pause(True), json)
+    _emit(_stores(config, trains=True)[1].pause(True), json)
 
 
 def resume(config: flags.Config = None, json: flags.Json = None) -> None:
@@ -129,7 +129,7 @@ def resume(config: flags.Config = None, json: flags.Json = None) -> None:
 
     Example: `specadapt drafters resume --config my.yaml`
     """
-    _emit(_followed(config).pause(False), json)
+    _emit(_stores(config, trains=True)[1].pause(False), json)
 
 
 def samples(
@@ -153,7 +153,7 @@ def samples(
     """
     if erase and not re.fullmatch(r"(tenant|key) .+", erase):
         raise InputError(f"--erase: give 'tenant {erase}' or 'key {erase}'")
-    _, kept = _stores(config)
+    _, _, kept = _stores(config)
     found = kept.stored()
     answers = Counter(sample.owner for sample in found)
     tokens = Counter[str]()
@@ -171,14 +171,11 @@ def samples(
     emit(figures, lambda: [table(f"Answers in {kept.uri}", columns, rows)], json)
 
 
-def _trained(part: str | None, config: Path | None) -> "HeadPart":
+def _trained(part: str | None, settings: "AppConfig") -> "HeadPart":
     """Return the head that is meant among those that the configured service trains."""
-    from deployments.configuration import resolved
     from deployments.head_training.trainer import trained_parts
-    from ops.common.settings import served_config
     from workers.portfolio import served_bundle
 
-    settings = resolved(served_config(config))
     parts = {str(one): one for one in trained_parts(settings, served_bundle(settings))}
     names = ", ".join(parts)
     if not parts:
@@ -191,8 +188,13 @@ def _trained(part: str | None, config: Path | None) -> "HeadPart":
     return parts[chosen]
 
 
-def _stores(config: Path | None) -> "tuple[VersionStore, Samples]":
-    """Return where a service keeps versions of heads, and samples of responses."""
+def _stores(
+    config: Path | None, *, trains: bool = False
+) -> "tuple[AppConfig, VersionStore, Samples]":
+    """Return a service's configuration, and where it keeps versions of heads and responses.
+
+    trains: refuse a service whose replicas do not follow the versions.
+    """
     from deployments.configuration import resolved
     from deployments.head_training.samples import Samples
     from deployments.head_training.versions import VersionStore
@@ -202,20 +204,13 @@ def _stores(config: Path | None) -> "tuple[VersionStore, Samples]":
 
     settings = resolved(served_config(config))
     feedback, bundle = settings.feedback, load_bundle(settings.bundle)
-    target = target_hash(bundle)
-    return VersionStore(feedback, bundle.name, target), Samples(feedback, bundle.name, target)
-
-
-def _followed(config: Path | None) -> "VersionStore":
-    """Return the store, if the replicas of the configured service follow it."""
-    from ops.common.settings import served_config
-
-    if not served_config(config).feedback.drafter_training:
+    if trains and not feedback.drafter_training:
         raise InputError(
             "feedback.drafter_training is false, so that replicas serve the bundle's own heads: "
             "name the service's configuration with --config, or set it to true there"
         )
-    return _stores(config)[0]
+    place = (feedback, bundle.name, target_hash(bundle))
+    return settings, VersionStore(*place), Samples(*place)
 
 
 def _emit(heads: "HeadsInForce", json: Any) -> None:

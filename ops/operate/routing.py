@@ -43,12 +43,11 @@ def explain(
     from ops.common.prompts import parse
     from ops.common.settings import load_config
     from ops.routing_tables.local_router import Router, nearest
-    from router.prompt import Features, deviations
+    from router.prompt import deviations
 
     asked = parse({"prompt": prompt})
     router = Router.load(load_config(config), bundle, routing)
-    features = Features(router.prompt_tokens(asked), max_tokens, temperature)
-    decision = router.decide(asked.text, features)
+    decision = router.decide(asked, max_tokens, temperature)
     examples = nearest(router, asked.text, NEAREST)
     deviation = deviations(router.table, decision.cluster, decision.predicted_acceptance)
     figures = {

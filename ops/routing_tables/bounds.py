@@ -1,8 +1,7 @@
 """Bounds on the speedup of speculation: what steps cost, and which drafts would be accepted."""
 
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +10,16 @@ from numpy.typing import NDArray
 
 from ops.common.boundary import InputError
 from ops.routing_tables.traced import TracedAnswer, steps
-from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean, paired_bootstrap_ci
+from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean
 
 if TYPE_CHECKING:
     from ops.common.decoding import EncodedPrompt
     from ops.common.settings import Setup
-    from workers.torch_engine.models.model import Model
 
 Floats = NDArray[np.float64]
 
-ROWS = (1, 2, 3, 4, 5, 6, 8, 11, 17)
-"""Tokens of the target's forwards that are timed; between two it is linear."""
-CONTEXT = 256
-"""Tokens before those of a timed forward."""
-ROUNDS = 41
+MOST_TOKENS = 512
+"""Longest draft with a forward time of its own."""
 TIMED = 8
 """Prompts whose steps are timed."""
 BOUNDS = ("best_of_prompt", "oracle_combine")
@@ -34,13 +29,12 @@ BOUNDS = ("best_of_prompt", "oracle_combine")
 class StepSeconds:
     """Seconds of steps with one request at a time.
 
-    whole: of each method's step. drafting: the drafter's part. rows, forwards [n]: the target's
-    forward by its tokens.
+    whole: of each method's step. drafting: the drafter's part. forwards: the target's forward of
+    0, 1, 2, ... tokens.
     """
 
     whole: Mapping[str, float]
     drafting: Mapping[str, float]
-    rows: Floats
     forwards: Floats
 
     def of(self, drafter: str, length: int, levels: int) -> float:
@@ -51,7 +45,7 @@ class StepSeconds:
         """
         if not length:
             return self.whole[BASELINE]
-        more = np.interp(length + 1, self.rows, self.forwards) - self.forwards[0]
+        more = self.forwards[min(length + 1, len(self.forwards) - 1)] - self.forwards[1]
         return self.whole[BASELINE] + float(more) + self.drafting[drafter] * length / levels
 
 
@@ -62,7 +56,8 @@ async def measure(setup: "Setup", items: "Sequence[EncodedPrompt]", max_tokens: 
     from ops.common.decoding import decode, engines_of
     from schemas import SamplingParams
     from workers.bundle import load_bundle
-    from workers.torch_engine.models.model import load_target
+    from workers.methods import get_method
+    from workers.torch_engine.engine import load_models
 
     bundle = load_bundle(setup.bundle)
     spent = {name: np.zeros(3) for name in setup.names}
@@ -77,40 +72,15 @@ async def measure(setup: "Setup", items: "Sequence[EncodedPrompt]", max_tokens: 
                     spent[name] += taken
     if not all(steps for steps, _, _ in spent.values()):
         raise InputError("--max-tokens: the timed answers have one token; allow more")
-    model = load_target(bundle.part("target"), setup.engine.dtype, torch.device("cpu"))
+    torch.set_num_threads(setup.engine.threads)
+    target = load_models([get_method(BASELINE)], bundle, setup.engine).target
     with torch.inference_mode():
-        medians = _forward_seconds(model)
+        target.measure_costs()
     return StepSeconds(
         whole={name: float(whole / steps) for name, (steps, whole, _) in spent.items()},
         drafting={name: float(draft / steps) for name, (steps, _, draft) in spent.items()},
-        rows=np.asarray(ROWS, dtype=float),
-        forwards=np.maximum.accumulate(medians),
+        forwards=np.maximum.accumulate(target.costs.table(MOST_TOKENS)),
     )
-
-
-def _forward_seconds(model: "Model") -> Floats:
-    """Return the median seconds of forwards of ROWS tokens each, after CONTEXT tokens.
-
-    They take turns, so noise affects all.
-    """
-    from workers.torch_engine.models.layout import Span
-
-    def forward(tokens: int) -> Callable[[], object]:
-        pool = model.make_pool(1, CONTEXT + tokens)
-        lease = pool.acquire()
-        lease.length = CONTEXT
-        spans = [Span(lease, list(range(1, tokens + 1)))]
-        return lambda: model.forward(model.lay_out(spans, pool), pool)
-
-    forwards = [forward(rows) for rows in ROWS]
-    seconds = np.empty((ROUNDS, len(forwards)))
-    for turn in seconds:
-        for row, run in enumerate(forwards):
-            start = time.perf_counter()
-            run()
-            turn[row] = time.perf_counter() - start
-    medians: Floats = np.median(seconds, axis=0)
-    return medians
 
 
 def oracle_seconds(
@@ -131,7 +101,7 @@ def oracle_seconds(
     return taken
 
 
-def bounds(answers: Sequence[TracedAnswer], seconds: StepSeconds, seed: int) -> dict[str, Any]:
+def bounds(answers: Sequence[TracedAnswer], seconds: StepSeconds) -> dict[str, Any]:
     """Return speedups over plain decoding after the first token, over answers that count for speed.
 
     Harmonic means, each domain counting alike: every drafter as it is (fixed), each drafting
@@ -149,28 +119,12 @@ def bounds(answers: Sequence[TracedAnswer], seconds: StepSeconds, seed: int) -> 
     weights = np.asarray([1.0 / counts[answer.domain] for answer in answers])
     means = {name: harmonic_mean(values, weights) for name, values in found.items()}
     single = max(names, key=lambda name: means[name])
-    combined, best = found["oracle_combine"], found[single]
     return {
         "answers": len(answers),
         "fixed": {name: means[name] for name in names},
         "oracle_length": {name: means[_length(name)] for name in names},
         "best_single": {"name": single, "speedup": means[single]},
         **{name: means[name] for name in BOUNDS},
-        "combine_over_best_single": means["oracle_combine"] / means[single],
-        "combine_over_best_single_ci95": [*paired_bootstrap_ci(combined, best, seed, weights)],
-        "by_domain": {
-            domain: {
-                name: harmonic_mean(found[name][[answer.domain == domain for answer in answers]])
-                for name in (*names, *BOUNDS)
-            }
-            for domain in sorted(counts)
-        },
-        "step_ms": {name: 1e3 * whole for name, whole in seconds.whole.items()},
-        "drafting_ms": {name: 1e3 * draft for name, draft in seconds.drafting.items()},
-        "forward_ms": {
-            f"{rows:g}": 1e3 * taken
-            for rows, taken in zip(seconds.rows, seconds.forwards.tolist(), strict=True)
-        },
     }
 
 

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ops.common import flags
-from ops.common.output import emit, table
+from ops.common.output import emit, table, with_interval
 
 if TYPE_CHECKING:
     from schemas import RoutingTable
+
+INTERVAL = "routed_over_best_single_ci95"
 
 
 def evaluate(
@@ -49,22 +51,19 @@ def evaluate(
     name, speedup = result.pop("best_single"), result.pop("best_single_speedup")
     figures = result | {
         "best_single": {"name": name, "speedup": speedup},
-        "routed_over_best_single_ci95": list(result["routed_over_best_single_ci95"]),
+        INTERVAL: list(result[INTERVAL]),
         "measured_under": measured.meta.measured_under.model_dump(mode="json"),
         "fit_id": fitted.fit_id,
         "predictors": predictors,
         "best_predictor": max(predictors, key=lambda name: predictors[name], default=None),
     }
-    low, high = figures["routed_over_best_single_ci95"]
     rows = [[m, value, figures["shares"][m]] for m, value in figures["harmonic_mean"].items()]
     rows += [["routed", figures["routed"], 1.0]]
     rows += [["copy or not (one bit)", figures["copy_or_not"], None]]
     rows += [["acceptance known", figures["known_acceptance"], None]]
     rows += [["per-prompt oracle", figures["per_prompt_oracle"], None]]
-    title = (
-        f"{figures['prompts']} prompts: routed over {name} "
-        f"{figures['routed_over_best_single']:.3f} (95%: {low:.3f} to {high:.3f})"
-    )
+    over = with_interval(*map(figures.get, ("routed_over_best_single", INTERVAL)))
+    title = f"{figures['prompts']} prompts: routed over {name} {over}"
     columns = ["method", f"speedup over {figures['baseline']}", "share of prompts"]
     by_temperature = {
         "prompts": "prompts",

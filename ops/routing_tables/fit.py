@@ -94,15 +94,15 @@ def fit(
     added = {"sample": sample, "distances": distances}
     made = made.model_copy(update={"provenance": {**made.provenance, **added}})
     save_table(made, out)
-    quality = cluster.quality(clustered, labels, centroids)
-    figures = _figures(made, np.bincount(labels, minlength=clusters).tolist()) | quality
+    figures = _figures(made, np.bincount(labels, minlength=clusters).tolist())
+    figures["silhouette"] = cluster.silhouette(clustered, labels)
     rows = [
         [index, size, *by_band.values()]
         for index, (size, by_band) in enumerate(
             zip(figures["sizes"], figures["assignment"], strict=True)
         )
     ]
-    title = f"{out}: silhouette {quality['silhouette']:.3f}, fit {made.fit_id}"
+    title = f"{out}: silhouette {figures['silhouette']:.3f}, fit {made.fit_id}"
     emit(figures, lambda: [table(title, ["cluster", "prompts", *TEMPERATURE_BANDS], rows)], json)
 
 

@@ -1,9 +1,9 @@
 """The router as the ingress runs it, for commands that call it directly."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,12 +33,7 @@ class Router:
     tokenizer: Any
 
     @classmethod
-    def load(
-        cls,
-        config: AppConfig,
-        bundle: Path | None = None,
-        routing: Path | None = None,
-    ) -> "Router":
+    def load(cls, config: AppConfig, bundle: Path | None, routing: Path | None) -> Self:
         """Load the router. Raises ValueError if a part is missing or does not fit the others."""
         quiet_transformers()
         setup = resolve(config, bundle)
@@ -47,16 +42,13 @@ class Router:
         table = load_table(folder, encoder=encoder.info)
         return cls(encoder, table, config.router, load_bundle(setup.bundle).tokenizer())
 
-    def prompt_tokens(self, prompt: Prompt) -> int:
-        """Return the number of tokens of a prompt in the family's chat layout."""
-        return len(encode_chat(self.tokenizer, prompt.messages, add_generation_prompt=True))
-
-    def decide(self, text: str, features: Features) -> Decision:
-        """Embed a text, find its cluster and choose a method."""
-        vector = self.encoder.embed([text])
+    def decide(self, prompt: Prompt, max_tokens: int, temperature: float) -> Decision:
+        """Embed a prompt's text, find its cluster and choose a method."""
+        tokens = len(encode_chat(self.tokenizer, prompt.messages, add_generation_prompt=True))
+        vector = self.encoder.embed([prompt.text])
         [label] = cluster.assign(self.table.centroids, vector)
-        [predicted] = predictions(self.table, vector, [text], [features.prompt_tokens])
-        features = replace(features, predicted=predicted, cluster=int(label))
+        [predicted] = predictions(self.table, vector, [prompt.text], [tokens])
+        features = Features(tokens, max_tokens, temperature, predicted, int(label))
         constraints = Constraints(healthy=frozenset(self.table.methods), explore=False)
         return choose(self.table, features, (), constraints, self.config)
 

@@ -12,21 +12,13 @@ from typing import Any
 
 from rich.progress import Progress
 
-from ops.common.decoding import (
-    Answer,
-    EncodedPrompt,
-    Engines,
-    answer_to,
-    decode,
-    encode,
-    engines_of,
-)
+from ops.common.decoding import EncodedPrompt, Engines, answer_to, decode, encode, engines_of
 from ops.common.prompts import Prompt
-from ops.common.settings import Setup, describe_machine, measured_under
-from ops.routing_tables.profile_store import ProfileStore
+from ops.common.settings import Setup
+from ops.routing_tables.profile_store import ProfileStore, meta_of
 from router.fit.profile import Profile
-from schemas import DecodeChunk, DecodeRequest, MeasuredUnder, SamplingParams
-from schemas.profile import ProfileMeta, ProfileRow, StepRow
+from schemas import DecodeChunk, DecodeRequest, SamplingParams
+from schemas.profile import ProfileRow, StepRow
 from workers.bundle import load_bundle
 from workers.engine import Engine
 
@@ -67,7 +59,8 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
     bundle = load_bundle(plan.setup.bundle)
     engine_config = plan.setup.engine
     encoded, _ = encode(bundle, plan.prompts, engine_config.max_context - plan.max_tokens)
-    store = ProfileStore(out, profile_meta(plan, measured_under(plan.setup, bundle)))
+    more = {"concurrency": plan.concurrency, "seed": plan.seed}
+    store = ProfileStore(out, meta_of(plan.setup, bundle, plan.max_tokens, **more))
     with engines_of(plan.setup, bundle, "profile") as engines:
         await warm_up(plan, engines, encoded[0])
         done = store.answered(plan.temperature)
@@ -137,15 +130,11 @@ async def _answer(
         scope=f"{name} {plan.temperature:g}",
     )
     answer = await answer_to(engines, request)
-    return _row(item.prompt.id, name, plan.temperature, answer)
-
-
-def _row(prompt_id: str, method: str, temperature: float, answer: Answer) -> ProfileRow:
     stats = answer.stats
     return ProfileRow(
-        prompt_id=prompt_id,
-        method=method,
-        temperature=temperature,
+        prompt_id=item.prompt.id,
+        method=name,
+        temperature=plan.temperature,
         prompt_tokens=stats.prompt_tokens,
         output_tokens=stats.output_tokens,
         target_steps=stats.target_steps,
@@ -232,21 +221,6 @@ def _texts(
             ids = [*order.choice(encoded).token_ids, *ids]
         result.append(tuple(ids[-length:]))
     return result
-
-
-def profile_meta(plan: ProfilePlan, under: MeasuredUnder) -> ProfileMeta:
-    """What the plan measures, and under which conditions."""
-    specs = plan.setup.methods
-    return ProfileMeta(
-        measured_under=under,
-        methods=tuple(spec.name for spec in specs),
-        settings_hashes={spec.name: spec.settings_hash() for spec in specs},
-        lossless={spec.name: spec.lossless for spec in specs},
-        max_tokens=plan.max_tokens,
-        concurrency=plan.concurrency,
-        seed=plan.seed,
-        provenance=describe_machine(),
-    )
 
 
 def _sampling(plan: ProfilePlan, max_tokens: int) -> SamplingParams:

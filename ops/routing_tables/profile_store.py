@@ -3,16 +3,19 @@ goes on where the first one stopped."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
 from ops.common.boundary import InputError
 from ops.common.decoding import EncodedPrompt
 from ops.common.prompts import read_ids
+from ops.common.settings import Setup, describe_machine, measured_under
 from router.fit.profile import Profile, ProfileError
 from schemas.json_files import read_record
 from schemas.profile import ProfileMeta, ProfileRow, StepRow
 from schemas.profile import Prompt as ProfilePrompt
+from workers.bundle import Bundle
 
 # What makes two runs' seconds comparable; the rest of the meta may differ from run to run.
 SAME_IN_EVERY_RUN = ("measured_under", "methods", "settings_hashes", "max_tokens", "concurrency")
@@ -44,9 +47,11 @@ class ProfileStore:
 
     def add_answers(self, item: EncodedPrompt, rows: Sequence[ProfileRow]) -> None:
         """All methods' answers to one prompt, in one write."""
-        if item.prompt.id not in self._known:
-            self._append("prompts.jsonl", [prompt_of(item)])
-            self._known.add(item.prompt.id)
+        asked = item.prompt
+        if asked.id not in self._known:
+            prompt = ProfilePrompt(id=asked.id, domain=asked.domain, text=asked.text)
+            self._append("prompts.jsonl", [prompt])
+            self._known.add(asked.id)
         self._append("rows.jsonl", rows)
 
     def has_step(self, method: str, batch: int, context: int) -> bool:
@@ -63,10 +68,18 @@ class ProfileStore:
             file.write("".join(line.model_dump_json() + "\n" for line in lines))
 
 
-def prompt_of(item: EncodedPrompt) -> ProfilePrompt:
-    """A prompt as a profile keeps it."""
-    asked = item.prompt
-    return ProfilePrompt(id=asked.id, domain=asked.domain, text=asked.text)
+def meta_of(setup: Setup, bundle: Bundle, max_tokens: int, **more: Any) -> ProfileMeta:
+    """Return what a profile or a trace measures, and under which conditions. more: other fields."""
+    specs = setup.methods
+    return ProfileMeta(
+        measured_under=measured_under(setup, bundle),
+        methods=tuple(spec.name for spec in specs),
+        settings_hashes={spec.name: spec.settings_hash() for spec in specs},
+        lossless={spec.name: spec.lossless for spec in specs},
+        max_tokens=max_tokens,
+        provenance=describe_machine(),
+        **more,
+    )
 
 
 def refuse_other_settings(file: Path, meta: ProfileMeta) -> None:

@@ -47,19 +47,24 @@ def trace(
 
     Example: `specadapt trace --out runs/trace --limit 60 --bounds`
     """
+    from ops.common.decoding import encode
     from ops.common.prompts import select
     from ops.common.settings import load_config, resolve, with_baseline, with_dtype
     from ops.routing_tables.bounds import bounds, measure
+    from ops.routing_tables.profile_store import meta_of
     from ops.routing_tables.traced import read_traces
     from router.fit.speedup import BASELINE
+    from workers.bundle import load_bundle
 
     setup = with_dtype(with_baseline(resolve(load_config(config), bundle, methods, dtype, threads)))
     if BASELINE not in setup.names:
         raise InputError(f"--methods: add {BASELINE}, which decodes the answers")
     if with_bounds and setup.names == [BASELINE]:
         raise InputError("--methods: name a method that drafts, or leave --bounds out")
-    items, skipped = _encoded(setup, select(prompts, ids, limit, seed), max_tokens)
-    meta = _meta(setup, max_tokens)
+    family = load_bundle(setup.bundle)
+    longest = setup.engine.max_context - max_tokens
+    items, skipped = encode(family, select(prompts, ids, limit, seed), longest)
+    meta = meta_of(setup, family, max_tokens)
     asyncio.run(_run(setup, meta, items, out))
     answers = read_traces(out)
     figures: dict[str, Any] = {
@@ -71,7 +76,7 @@ def trace(
     }
     if with_bounds:
         seconds = asyncio.run(measure(setup, items, max_tokens))
-        figures["bounds"] = bounds(answers, seconds, seed)
+        figures["bounds"] = bounds(answers, seconds)
     emit(figures, lambda: _tables(figures, out), json)
 
 
@@ -83,15 +88,6 @@ def _method(name: str, answers: "Sequence[TracedAnswer]") -> dict[str, Any]:
         "mat": mat(answers, name),
         "by_domain": {d: mat([a for a in answers if a.domain == d], name) for d in domains},
     }
-
-
-def _encoded(
-    setup: "Setup", prompts: Sequence[Any], max_tokens: int
-) -> "tuple[list[EncodedPrompt], int]":
-    from ops.common.decoding import encode
-    from workers.bundle import load_bundle
-
-    return encode(load_bundle(setup.bundle), prompts, setup.engine.max_context - max_tokens)
 
 
 async def _run(
@@ -129,21 +125,6 @@ async def _run(
                 file.write(row.model_dump_json() + "\n")
             file.flush()
             bar.advance(task, len(batch))
-
-
-def _meta(setup: "Setup", max_tokens: int) -> "ProfileMeta":
-    from ops.common.settings import describe_machine, measured_under
-    from schemas.profile import ProfileMeta
-    from workers.bundle import load_bundle
-
-    return ProfileMeta(
-        measured_under=measured_under(setup, load_bundle(setup.bundle)),
-        methods=tuple(setup.names),
-        settings_hashes={spec.name: spec.settings_hash() for spec in setup.methods},
-        lossless={spec.name: spec.lossless for spec in setup.methods},
-        max_tokens=max_tokens,
-        provenance=describe_machine(),
-    )
 
 
 def _tables(figures: Mapping[str, Any], out: Path) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ops.common import flags
 from ops.common.boundary import InputError
-from ops.common.output import emit, say, table
+from ops.common.output import emit, say, table, with_interval
 
 MOST_CLUSTERS, PROMPTS_PER_CLUSTER = 20, 12
 """As in the shipped tables: a cluster with fewer prompts says little."""
@@ -63,16 +63,12 @@ def tune(
     interval = "routed_over_best_single_ci95"
     figures = {name: judged[name] for name in (*kept, interval)}
     figures |= {"assignment": found["assignment"], "routing": str(routing)}
-    low, high = judged[interval]
     rows = [
         ["held-out prompts", judged["prompts"]],
         ["best single method", judged["best_single"]["name"]],
         ["its speedup", judged["best_single"]["speedup"]],
         ["routed", judged["routed"]],
-        [
-            "routed over the best single method",
-            f"{figures[kept[-1]]:.3f} ({low:.3f} to {high:.3f})",
-        ],
+        ["routed over the best single method", with_interval(judged[kept[-1]], judged[interval])],
     ]
     fix = f"serve with `router: {{routing: {routing}}}` in the configuration"
     emit(figures, lambda: [table("What routing gains", ["", ""], rows), fix], json)

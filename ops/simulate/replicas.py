@@ -69,13 +69,13 @@ class Sequence:
         """Return a chunk. All its tokens but the last one of each step were drafted."""
         drafted = (True,) * (tokens - 1) + (False,) * min(1, tokens)
         about: dict[str, Any] = {"request_id": self.request.request_id, "text": "", **ending}
-        # Neither chunks nor reports are validated: a run makes hundreds of thousands.
+        # Not validated, as reports: a run makes hundreds of thousands.
         return DecodeChunk.model_construct(token_ids=(0,) * tokens, drafted=drafted, **about)
 
     def stats(self, now: float) -> DecodeStats:
         """Return the statistics of a response that ends now."""
         request, prompt = self.request, len(self.request.known_token_ids)
-        output = self.tokens + len(request.answered_token_ids)
+        whole = self.tokens + len(request.answered_token_ids) >= request.sampling.max_tokens
         batches = {name: count / self.steps for name, count in self.batches.items()}
         return DecodeStats(
             request_id=request.request_id,
@@ -92,7 +92,7 @@ class Sequence:
             total_seconds=now - self.arrived,
             mean_batch=sum(batches.values()) or 1.0,
             batch_by_method=batches,
-            finish_reason="length" if output >= request.sampling.max_tokens else "stop",
+            finish_reason="length" if whole else "stop",
         )
 
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deployments.errors import ApiError
 from deployments.learning.link import FeedbackLink
@@ -28,14 +27,12 @@ from router.learner import Learner
 from schemas import DecodeRequest, Grammar, LoadReport, Observation, RouterConfig, SamplingParams
 
 EXCHANGE_SECONDS = 1.0
-"""Between two calls of an ingress to the feedback actor, which learns from what was seen since and
-returns its table."""
+"""Between two calls of an ingress to the feedback actor."""
 
 ACCEPTANCE_SIGMA, SECONDS_SIGMA, TOKENS_SIGMA = 0.35, 0.1, 0.6
 """Of log acceptance, log seconds of steps and log output tokens around the expected."""
 
 FOUND, FOUND_OF = 20, 40
-"""The best method is found with the first request from which it answers so many of so many."""
 
 
 @dataclass
@@ -150,9 +147,8 @@ class Run:
     ) -> None:
         self.world, self.asked, self._ended = world, asked, ended
         numbers = (-1, *(event.at for event in world.events))
-        speeds = {number: true_speeds(world, base, number) for number in numbers}
-        self._speeds = {number: (one, one.best()) for number, one in speeds.items()}
-        self._machine, self._best = Machine(speeds[-1]), self._speeds[-1][1]
+        self._speeds = {number: true_speeds(world, base, number) for number in numbers}
+        self._machine = Machine(self._speeds[-1])
         hosted = [base.methods] if world.layout == "shared" else [(name,) for name in base.methods]
         self._replicas = [
             Replica(f"{methods[0]}-{i}", methods, self._machine)
@@ -160,7 +156,8 @@ class Run:
             for i in range(world.replicas)
         ]
         self._draws, self._next = np.random.default_rng((seed, 1)), 0
-        self._vectors = np.eye(len(base.clusters.weights), dtype=np.float32)
+        vectors = np.eye(len(base.clusters.weights), dtype=np.float32)[:, None]
+        vector_of = {str(k): vector for k, vector in enumerate(vectors)}.__getitem__
         learning = Learner(believed_table(world, base))
         self._ingresses = [Ingress(learning, self._replicas, world) for _ in range(world.ingresses)]
         self._answerers: list[Answerer] = []
@@ -168,14 +165,13 @@ class Run:
             streams = dict.fromkeys(base.methods, partial(self._stream, i))
             served = Served(streams, Refusals(()), clock=self._machine.time, seed=seed * 1000 + i)
             link = cast(FeedbackLink, ingress)
-            answerer = Answerer(served, link, RouterConfig(), self._embed, Metrics())
+            answerer = Answerer(served, link, RouterConfig(), vector_of, Metrics())
             self._answerers.append(answerer)
 
     async def ask_all(self) -> None:
         """Ask every request and wait for its end."""
         count, arrivals = len(self._ingresses), self.world.arrivals
-        background = [one.work(i / count) for i, one in enumerate(self._ingresses)]
-        tasks = [asyncio.create_task(work) for work in background]
+        tasks = [asyncio.create_task(one.work(i / count)) for i, one in enumerate(self._ingresses)]
         if arrivals.rate is None:
             clients = [self._client() for _ in range(arrivals.concurrency)]
         else:
@@ -193,8 +189,8 @@ class Run:
     async def _ask(self, number: int, due: float = 0.0) -> None:
         await asyncio.sleep(due)
         asked, clients, machine = self.asked[number], self.world.clients, self._machine
-        machine.speeds, self._best = self._speeds.get(number, (machine.speeds, self._best))
-        asked.best = self._best
+        machine.speeds = self._speeds.get(number, machine.speeds)
+        asked.best = machine.speeds.best
         prompt = Prompt(
             token_ids=(number, *[0] * (clients.prompt_tokens - 1)),
             text=str(asked.cluster),
@@ -261,17 +257,11 @@ class Run:
         fails = asked.luck < speed.fails
         return Sequence(request, tokens, steps, asked.seconds, pauses, fails, speed.hangs)
 
-    def _embed(self, text: str) -> NDArray[np.float32]:
-        return self._vectors[[int(text)]]
-
 
 def simulate(
     world: World, base: Base, requests: int, seed: int, ended: Callable[[], None] = lambda: None
 ) -> tuple[dict[str, Any], list[Asked]]:
-    """Serve requests. Return the figures and what became of each request.
-
-    ended: called after every request.
-    """
+    """Serve requests; call `ended` after each. Return the figures and what became of each."""
     asked = drawn(world, base, requests, seed)
 
     async def served() -> None:  # replicas need the loop of simulated time

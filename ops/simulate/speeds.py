@@ -3,6 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from ops.simulate.world import ALL, PLAIN, PREFERRED, Base, Believed, Clients, F
 
 Floats = NDArray[np.float64]
 Line = Mapping[int, float]
+AnyFactor = TypeVar("AnyFactor", bound=Factor)
 
 HIGH = 0.6
 """Temperature from which on acceptance is the base's `high`. Below, it is linear."""
@@ -39,17 +42,11 @@ class Speed:
 class Speeds:
     """The base's methods under factors, for one kind of client.
 
-    preferred: the method of that name; None: the best by the base. Raises InputError if a `best_by`
-    cannot be reached. It compares with what all other factors make of the methods.
+    Raises InputError if a `best_by` cannot be reached. It compares with what all other factors make
+    of the methods.
     """
 
-    def __init__(
-        self,
-        base: Base,
-        clients: Clients,
-        factors: Sequence[Factor] = (),
-        preferred: str | None = None,
-    ) -> None:
+    def __init__(self, base: Base, clients: Clients, factors: Sequence[Factor] = ()) -> None:
         share = min(1.0, clients.temperature / HIGH)
         self.methods: dict[str, Speed] = {}
         for name in base.methods:
@@ -57,17 +54,14 @@ class Speeds:
             accepted = (1.0 - share) * np.asarray(greedy) + share * np.asarray(high)
             steps, prefills = base.step_seconds[name], base.prefill_seconds[name]
             self.methods[name] = Speed(accepted, steps, prefills)
-        weights = np.asarray(base.clusters.weights)
-        self._weights = weights / weights.sum()
+        self._weights = np.asarray(base.clusters.weights)
         self._tokens = np.minimum(base.output_tokens, clients.max_tokens)
         self._prompt_tokens = clients.prompt_tokens
-        self._preferred = preferred or self.best()
         for factor in factors:
             self._change(factor)
         for factor in factors:
             if isinstance(factor, Truth) and factor.best_by is not None:
-                [name] = self._named(factor)
-                self._make_best(name, factor.best_by)
+                self._make_best(factor.method, factor.best_by)
 
     def step(self, counts: Mapping[str, int]) -> float:
         """Return the seconds of a step with these sequences by method: the mean of the methods'."""
@@ -92,26 +86,22 @@ class Speeds:
     def mean_request(self, method: str) -> float:
         """Return the expected seconds of the mean request alone."""
         each = [sum(self.seconds(method, k, {})) for k in range(len(self._weights))]
-        return float(np.dot(each, self._weights))
+        return float(np.average(each, weights=self._weights))
 
     def worth(self, method: str, seconds: float) -> float:
         """Return the seconds until a complete response if failed ones are asked again."""
         fails = self.methods[method].fails
         return seconds * (1.0 - fails / 2.0) / (1.0 - fails) if fails < 1.0 else float("inf")
 
+    @cached_property
     def best(self) -> str:
-        """Return the method that is the best on the mean request, its failures included."""
+        """The method that is the best on the mean request, its failures included."""
         return min(self.methods, key=lambda name: self.worth(name, self.mean_request(name)))
-
-    def _named(self, factor: Factor) -> list[str]:
-        if factor.method == ALL:
-            return [*self.methods]
-        return [self._preferred if factor.method == PREFERRED else factor.method]
 
     def _change(self, factor: Factor) -> None:
         """Apply a factor, but for its `best_by`."""
         where = slice(None) if factor.clusters is None else list(factor.clusters)
-        for name in self._named(factor):
+        for name in self.methods if factor.method == ALL else (factor.method,):
             speed = self.methods[name]
             if name != PLAIN:
                 accepted = speed.acceptance[where] * factor.acceptance
@@ -136,20 +126,22 @@ class Speeds:
         self.methods[method].step *= wanted / decoding
 
 
+def named(factors: Sequence[AnyFactor], base: Base, clients: Clients) -> list[AnyFactor]:
+    """Return the factors with the best method by the base in the place of PREFERRED."""
+    update = {"method": Speeds(base, clients).best}
+    return [f.model_copy(update=update) if f.method == PREFERRED else f for f in factors]
+
+
 def true_speeds(world: World, base: Base, number: int) -> Speeds:
     """Return what is so at the request with a number. Later events replace earlier factors.
 
     Raises InputError if it is impossible.
     """
-    preferred = Speeds(base, world.clients).best()
     events = sorted(world.events, key=lambda event: event.at)
     factors: dict[str, list[Truth]] = {}
     for truth in (world.truth, *(event.truth for event in events if event.at <= number)):
-        latest: dict[str, list[Truth]] = {}
-        for one in truth:
-            name = preferred if one.method == PREFERRED else one.method
-            latest.setdefault(name, []).append(one)
-        factors |= latest
+        own = named(truth, base, world.clients)
+        factors |= {f.method: [one for one in own if one.method == f.method] for f in own}
     speeds = Speeds(base, world.clients, [one for every in factors.values() for one in every])
     if all(speed.fails == 1.0 for speed in speeds.methods.values()):
         raise InputError("truth: no method ever answers; leave one that does")
@@ -159,9 +151,8 @@ def true_speeds(world: World, base: Base, number: int) -> Speeds:
 def on_line(line: Line, at: float) -> float:
     """Return the value on a line through points, which goes on beyond both ends."""
     xs = sorted(line)
-    if len(xs) == 1:
-        return line[xs[0]]
     i = min(max(1, bisect_left(xs, at)), len(xs) - 1)
     left, right = xs[i - 1], xs[i]
-    slope = (line[right] - line[left]) / (right - left)
+    # A single point is its own left: the line is level.
+    slope = (line[right] - line[left]) / ((right - left) or 1)
     return line[right] + slope * (at - right)

@@ -1,7 +1,8 @@
 """A world: a YAML file that says what the routing table believes, what is so, and what happens."""
 
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -16,38 +17,29 @@ from ops.common.boundary import InputError, describe
 from schemas.base import Settings
 from schemas.yaml_files import read_document, read_yaml
 
-Read = TypeVar("Read", "World", "Base")
-
 BASE_FILE = Path(__file__).parent / "base.yaml"
 
-ALL, PREFERRED = "all", "preferred"
-"""Names in factors that stand for every method, and for the best one by the base."""
-
-PLAIN = "naive"
-"""The method that emits one token a step, whatever a world says."""
+ALL, PREFERRED, PLAIN = "all", "preferred", "naive"
+"""Names in factors that stand for every method, for the best one by the base, and for the method
+that emits one token a step, whatever a world says."""
 
 
-def _method(name: str, info: ValidationInfo) -> str:
-    """Check that the base, if it is given as context, has a method."""
-    if info.context is not None and name not in info.context.methods:
-        choice = ", ".join((*info.context.methods, PREFERRED, ALL))
-        raise ValueError(f"{name} is not a method; choose from {choice}")
-    return name
+def _one_of(choices: Callable[["Base"], Collection[Any]]) -> AfterValidator:
+    """Check that the base, if it is given as context, has what is named."""
 
+    def check(name: Any, info: ValidationInfo) -> Any:
+        known = choices(info.context) if info.context is not None else (name,)
+        if name not in known:
+            raise ValueError(f"{name} is not in the base; choose from {', '.join(map(str, known))}")
+        return name
 
-def _method_or_special(name: str, info: ValidationInfo) -> str:
-    return name if name in (PREFERRED, ALL) else _method(name, info)
-
-
-def _cluster(cluster: int, info: ValidationInfo) -> int:
-    if info.context is not None and cluster >= (k := len(info.context.clusters.weights)):
-        raise ValueError(f"{cluster} is not a cluster; choose from 0 to {k - 1}")
-    return cluster
+    return AfterValidator(check)
 
 
 Above0 = Annotated[float, Field(gt=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Cluster = Annotated[int, Field(ge=0), AfterValidator(_cluster)]
+Cluster = Annotated[int, _one_of(lambda base: range(len(base.clusters.weights)))]
+Method = Annotated[str, _one_of(lambda base: base.methods)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -57,7 +49,7 @@ class Factor(Settings):
     clusters: where `acceptance` applies; None: everywhere.
     """
 
-    method: Annotated[str, AfterValidator(_method_or_special)]
+    method: Annotated[str, _one_of(lambda base: (*base.methods, PREFERRED, ALL))]
     step: Above0 = 1.0
     acceptance: Above0 = 1.0
     prefill: Above0 = 1.0
@@ -103,7 +95,7 @@ class Others(Settings):
 
     share: Share
     cluster: Cluster
-    method: Annotated[str, AfterValidator(_method)]
+    method: Method
     acceptance: float = Field(ge=1.0)
 
 
@@ -205,14 +197,11 @@ def read_world(file: Path | None, base: Base | None = None) -> tuple[World, Base
     """
     values = read_document(file) if file and read_yaml(file) else {}
     place = file or BASE_FILE
-    if base is None:
-        base_file = place.parent / _validated(World, values, place).base
-        base = _validated(Base, read_document(base_file), base_file)
-    return _validated(World, values, place, base), base
-
-
-def _validated(kind: type[Read], values: Any, file: Path, base: "Base | None" = None) -> Read:
     try:
-        return kind.model_validate(values, context=base)
+        if base is None:
+            place = place.parent / World.model_validate(values).base
+            base = Base.model_validate(read_document(place))
+        place = file or BASE_FILE
+        return World.model_validate(values, context=base), base
     except ValidationError as error:
-        raise InputError(f"{file}: {describe(error)}") from error
+        raise InputError(f"{place}: {describe(error)}") from error

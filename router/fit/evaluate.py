@@ -50,10 +50,8 @@ class Evaluation:
     known_acceptance: float
     routed_over_best_single: float
     routed_over_best_single_ci95: tuple[float, float]
-    routed_over_oracle: float
     shares: dict[str, float]
     harmonic_mean: dict[str, float]
-    by_domain: dict[str, dict[str, float]]
     by_temperature: dict[str, dict[str, float]]
 
 
@@ -106,11 +104,9 @@ def evaluate(
     }
     best = max(means, key=lambda name: means[name])
     single = paired.speedups[:, served.methods.index(best)]
-    oracle = harmonic_mean(paired.speedups.max(axis=1), weights)
     counted = Counter(served.methods[i] for i in chosen)
     rows = [row_of[prompt_id] for prompt_id in paired.prompt_ids]
     features = np.asarray([features_of(texts[row], lengths[row]) for row in rows])
-    domains = np.asarray([profile.prompts[row].domain for row in rows])
     temperatures = np.asarray(paired.temperatures)
     return Evaluation(
         prompts=n,
@@ -120,21 +116,12 @@ def evaluate(
         best_single=best,
         best_single_speedup=means[best],
         copy_or_not=harmonic_mean(copy_or_not(profile, paired, features, weights), weights),
-        per_prompt_oracle=oracle,
+        per_prompt_oracle=harmonic_mean(paired.speedups.max(axis=1), weights),
         known_acceptance=harmonic_mean(perfect, weights),
         routed_over_best_single=harmonic_mean(routed, weights) / means[best],
         routed_over_best_single_ci95=paired_bootstrap_ci(routed, single, seed, weights),
-        routed_over_oracle=harmonic_mean(routed, weights) / oracle,
         shares={name: counted[name] / n for name in served.methods},
         harmonic_mean=means,
-        by_domain={
-            str(d): {
-                "prompts": int((domains == d).sum()),
-                "routed": harmonic_mean(routed[domains == d], weights[domains == d]),
-                "best_single": harmonic_mean(single[domains == d], weights[domains == d]),
-            }
-            for d in np.unique(domains)
-        },
         by_temperature={
             f"{t:g}": {
                 "known_acceptance": harmonic_mean(perfect[at], weights[at]),

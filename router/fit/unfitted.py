@@ -1,4 +1,4 @@
-"""The routing table of a portfolio without a profile: one cluster, and everything to learn."""
+"""The routing table of a portfolio without a profile: everything is to be learned."""
 
 import hashlib
 import json
@@ -22,6 +22,7 @@ def unfitted_table(
     encoder: EncoderInfo,
     under: MeasuredUnder,
     default: str | None = None,
+    clusters: int = 1,
 ) -> RoutingTable:
     """Return a table without measurements, in which all methods are alike.
 
@@ -33,9 +34,9 @@ def unfitted_table(
     favourite = default or [*plain, specs[0].name][0]
     hashes = {spec.name: spec.settings_hash() for spec in specs}
     made_for = json.dumps([under.bundle, encoder.sha256, hashes], sort_keys=True)
-    m, t = len(specs), len(TEMPERATURE_BANDS)
+    k, m, t = clusters, len(specs), len(TEMPERATURE_BANDS)
     # Without speculation a step emits one token, which need not be measured.
-    known = np.zeros((1, m, t))
+    known = np.zeros((k, m, t))
     known[:, [spec.drafter == "none" for spec in specs]] = KNOWN_STEPS
     return RoutingTable(
         fit_id="unfitted-" + hashlib.sha256(made_for.encode()).hexdigest()[:12],
@@ -45,9 +46,9 @@ def unfitted_table(
         settings_hashes=hashes,
         lossless={spec.name: spec.lossless for spec in specs},
         default_method=favourite,
-        assignment=((favourite,) * t,),
+        assignment=((favourite,) * t,) * k,
         # Equally far from all prompts, so no drift is ever seen.
-        centroids=np.zeros((1, encoder.dimension)),
+        centroids=np.zeros((k, encoder.dimension)),
         acceptance_tokens=known,
         acceptance_steps=known,
         batch_grid=(1,),
@@ -55,12 +56,12 @@ def unfitted_table(
         step_seconds=np.full((m, 1, 1), FIRST_GUESS_SECONDS),
         step_count=np.zeros((m, 1, 1)),
         prefill_seconds=np.tile([FIRST_GUESS_SECONDS, 0.0], (m, 1)),
-        output_tokens=np.full(1, OUTPUT_TOKENS),
-        output_count=np.ones(1),
-        speedup=np.full((1, m), np.nan),
-        speedup_count=np.zeros((1, m)),
-        live=Live.nothing(1, m),
+        output_tokens=np.full(k, OUTPUT_TOKENS),
+        output_count=np.ones(k),
+        speedup=np.full((k, m), np.nan),
+        speedup_count=np.zeros((k, m)),
+        live=Live.nothing(k, m),
         regression=np.zeros((m, 0)),
         regression_range=np.zeros((m, 2)),
-        regression_mean=np.zeros((1, m)),
+        regression_mean=np.zeros((k, m)),
     )

@@ -5,8 +5,8 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from running_service import HTTP, START_SECONDS, until
@@ -26,25 +26,10 @@ def config_file(tiny_bundle, tmp_path):
     return file
 
 
-def descendants(pid):
-    """Every living process that descends from `pid`, with its command."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if fields[0] != "Z":
-            parents[int(status.parent.name)] = int(fields[1])
-    found, added = {pid}, True
-    while added:
-        new = {child for child, parent in parents.items() if parent in found} - found
-        found, added = found | new, bool(new)
-    return found - {pid}
-
-
-def alive(pids):
-    return {pid for pid in pids if pid in descendants(os.getpid()) | descendants(1)}
+def alive(processes):
+    """Those that live, zombies apart."""
+    living = [one for one in processes if one.is_running()]
+    return [one for one in living if one.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.slow
@@ -55,7 +40,7 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
         process = subprocess.Popen(
             [*SERVE, str(config_file)], stdout=output, stderr=output, start_new_session=True
         )
-    started = set()
+    started = []
     try:
         said = until(
             lambda: process.poll() is not None or re.search(r"API base +(\S+)", log.read_text()),
@@ -75,7 +60,7 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
             lambda: "ray_specadapt_observations_waiting" in HTTP.get(exported).text,
             START_SECONDS,
         )
-        started = descendants(process.pid)
+        started = psutil.Process(process.pid).children(recursive=True)
         assert len(started) > 4
         # A terminal sends Ctrl-C to the whole foreground group, Ray's processes included.
         os.killpg(process.pid, signal_number)
@@ -83,5 +68,6 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
         until(lambda: not alive(started), START_SECONDS)
         assert "Traceback" not in log.read_text()
     finally:
-        for pid in {process.pid, *alive(started)} if process.poll() is None else alive(started):
-            os.kill(pid, signal.SIGKILL)
+        for one in alive(started):
+            one.kill()
+        process.kill()

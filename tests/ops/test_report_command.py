@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from ops.report import PAPER, routed
+from ops.common.boundary import InputError
+from ops.report import PAPER, published, routed, tabulated
 from router.fit.speedup import harmonic_mean
 
 KNOWN = json.loads(PAPER.read_text())
@@ -30,6 +31,11 @@ def test_the_papers_numbers(specadapt, tmp_path):
     assert sorted(found["files"]) == sorted(str(file) for file in tmp_path.iterdir())
 
 
+def test_the_papers_table_three_gives_its_table_two():
+    means = published().means
+    assert {name: round(means[name], 2) for name in KNOWN["overall"]} == KNOWN["overall"]
+
+
 def test_a_table_of_clusters_and_methods(specadapt, tmp_path):
     file = tmp_path / "speedups.csv"
     file.write_text("cluster,naive,ngram,medusa\n0,1,0.5,1.5\n1,1,3,1.2\n2,1,0.9,0.8\n")
@@ -44,6 +50,38 @@ def test_a_table_of_clusters_and_methods(specadapt, tmp_path):
     file.write_text("cluster,ngram\n0,fast\n")
     said = specadapt.refusal("report", "--speedups", file, "--out", tmp_path / "out")
     assert "speedups.csv, line 2: ngram must be a number above 0" in said
+
+
+def test_rows_may_stand_in_any_order(tmp_path):
+    file = tmp_path / "s.csv"
+    file.write_bytes(b"\xef\xbb\xbfcluster, naive ,ngram\r\n\r\n1,1.0,0.8\r\n0,1.0, 1.3\r\n")
+    assert tabulated(file).assignment == ["ngram", "naive"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "line 1: must be `cluster,`"),
+        ("cluster;a\n0;1\n", "line 1: must be `cluster,`"),
+        ("cluster,a,a\n0,1,2\n", "line 1: must be `cluster,`"),
+        ("cluster,a,\n0,1,2\n", "line 1: must be `cluster,`"),
+        ("cluster,a\n", "number the clusters from 0"),
+        ("cluster,a\n1,1\n", "number the clusters from 0"),
+        ("cluster,a\n0,1\n0,2\n", "line 3: needs 2 cells and its own cluster"),
+        ("cluster,a,b\n\n0,1\n", "line 3: needs 3 cells"),
+        *(
+            (f"cluster,a\n0,1\n1,{cell}\n", "line 3: a must be a number above 0")
+            for cell in ("fast", "", "0", "-1", "1e400", "nan", "inf", "0x1", "1e-320")
+        ),
+        ('cluster,a\n0,"1\n', "line 2: not CSV"),
+    ],
+)
+def test_a_malformed_table_is_refused_by_its_line(tmp_path, text, complaint):
+    file = tmp_path / "s.csv"
+    file.write_text(text, newline="")
+    with pytest.raises(InputError, match=r"s\.csv") as caught:
+        tabulated(file)
+    assert complaint in str(caught.value)
 
 
 def test_a_profile(specadapt, world, fitted, tmp_path):

@@ -9,6 +9,7 @@ from routing_world import CENTROIDS, ENCODER, METHODS, make_profile, observe
 from router.acceptance import NOISE, Posterior, acceptance, plain_methods, posterior, profiled
 from router.fit.assign import build_table
 from router.learner import Learner
+from router.preferred import with_preferred
 from schemas import RoutingTable
 
 MADE = build_table(*make_profile(per_cluster=30), CENTROIDS, ENCODER)
@@ -101,6 +102,20 @@ def test_pinned_and_doubled_responses_teach_no_acceptance() -> None:
     assert learner.observe([once, once])
     assert learner.table.live.steps.sum() == 5.0
     assert not learner.observe([once])
+
+
+def test_a_wrong_profile_stays_refuted_while_nothing_is_tried() -> None:
+    """Prompts returned to n-gram whenever the responses that refute its profile had faded."""
+    steps = MADE.acceptance_steps.copy()
+    steps[0, NGRAM] = MADE.acceptance_tokens[0, NGRAM] / 5.0
+    wrong = with_preferred(MADE.model_copy(update={"acceptance_steps": steps}), None)
+    assert wrong.assignment[0][0] == "ngram"
+    learner = Learner(wrong)
+    learner.observe(observe(wrong, f"n{i}", "ngram", 0) for i in range(30))
+    assert learner.table.assignment[0][0] == "draft"
+    for i in range(600):
+        learner.observe([observe(wrong, f"d{i}", "draft", 0)])
+        assert learner.table.assignment[0][0] == "draft"
 
 
 def test_what_a_grammar_forces_is_learned_for_grammars() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from router.cluster import assign, fit, quality
+from router.cluster import assign, fit, silhouette
 
 
 def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -18,12 +18,7 @@ def test_clear_clusters_are_found_largest_first() -> None:
     labels = assign(centroids, vectors)
     np.testing.assert_array_equal(labels, truth)
     np.testing.assert_array_equal(fit(vectors, 3, seed=0), centroids)
-    found = quality(vectors, labels, centroids)
-    assert found["silhouette"] > 0.8
-    assert found["davies_bouldin"] < 0.5
-    assert found["calinski_harabasz"] > 500
-    by_hand = sum(((vectors[labels == c] - centroids[c]) ** 2).sum() for c in range(3))
-    assert found["inertia"] == pytest.approx(by_hand)
+    assert silhouette(vectors, labels) > 0.8 > silhouette(vectors, np.roll(labels, 30))
 
 
 def test_assign_is_the_nearest_in_euclidean_distance() -> None:
@@ -40,4 +35,4 @@ def test_what_cannot_be_clustered_is_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
         assign(np.eye(4), vectors)
     with pytest.raises(ValueError, match="two clusters"):
-        quality(vectors, np.zeros(120, dtype=np.intp), np.eye(8)[:1])
+        silhouette(vectors, np.zeros(120, dtype=np.intp))

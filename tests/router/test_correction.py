@@ -100,13 +100,6 @@ def test_the_foretold_move_to_the_method_that_suits_them():
     assert {one.reason for one in chosen} == {"preferred"}
 
 
-@pytest.mark.parametrize("cluster", [0, 1])
-def test_a_prompt_like_its_clusters_mean_is_decided_as_its_cluster(cluster):
-    mean = dict(zip(METHODS, TABLE.regression_mean[cluster].tolist(), strict=True))
-    of_mean, of_cluster = (decision_of(TABLE, cluster, said) for said in (mean, {}))
-    assert of_mean.model_copy(update={"predicted_acceptance": {}}) == of_cluster
-
-
 @given(st.lists(st.floats(-0.5, 0.5), min_size=5, max_size=40), st.floats(3.0, 8.0))
 def test_of_answers_with_deviations_the_cell_is_learned(thirds: list[float], rate: float) -> None:
     learner = Learner(TABLE)
@@ -148,26 +141,20 @@ def test_a_table_with_a_regression_is_judged_by_it() -> None:
     with_it = evaluate(corrected(table, profile, vectors), held, other)
     without = evaluate(table, held, other)
     assert with_it.routed > 1.05 * without.routed
-    assert with_it.routed_over_oracle > 0.97
+    assert with_it.routed > 0.97 * with_it.per_prompt_oracle
 
 
 def test_it_goes_to_the_disk_and_comes_back(tmp_path):
     save_table(TABLE, tmp_path)
     loaded = load_table(tmp_path)
     assert loaded.features == NAMES
-    assert said_of(loaded, 1, 0.3) == said_of(TABLE, 1, 0.3)
+    whole = said_of(TABLE, 1, 0.3)
+    assert said_of(loaded, 1, 0.3) == whole
+    small = restrict(loaded, ("naive", "ngram"))
+    assert said_of(small, 1, 0.3) == {"naive": whole["naive"], "ngram": whole["ngram"]}
     save_table(TABLE.model_copy(update={"features": ("other", *NAMES[1:])}), tmp_path)
     with pytest.raises(RoutingTableError, match=r"features are other.*fit again"):
         load_table(tmp_path)
-
-
-def test_of_fewer_methods_it_says_the_same() -> None:
-    small = restrict(TABLE, ("naive", "ngram"))
-    whole = said_of(TABLE, 1, 0.3)
-    assert said_of(small, 1, 0.3) == {"naive": whole["naive"], "ngram": whole["ngram"]}
-    assert acceptance.expected(small, 1, 0, whole)[1] == pytest.approx(
-        acceptance.expected(TABLE, 1, 0, whole)[NGRAM], rel=1e-6
-    )
 
 
 def test_promotion_keeps_it() -> None:

@@ -40,10 +40,7 @@ def test_a_hopeless_deadline_takes_the_soonest_and_a_pin_is_kept(table: RoutingT
     assert route(table, 1, deadline_seconds=0.001, pinned="naive").reason == "pinned"
 
 
-def test_a_method_that_rests_is_passed_over_and_a_pin_on_it_refused(table: RoutingTable) -> None:
-    decision = route(table, 1, resting=frozenset({"ngram"}))
-    assert (decision.method, decision.reason) == ("draft", "failover")
-    assert "ngram" not in decision.ranked
+def test_a_pin_on_a_method_that_rests_is_refused(table: RoutingTable) -> None:
     with pytest.raises(NoMethodAvailableError, match="ngram is disabled after repeated failures"):
         route(table, 1, pinned="ngram", resting=frozenset({"ngram"}))
 

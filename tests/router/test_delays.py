@@ -14,24 +14,22 @@ AT_0 = Features(prompt_tokens=20, max_tokens=128, cluster=0)
 SHARED = {"methods": MADE.methods, "outstanding_tokens": 240}
 
 
-def _drafts_cost_others(table: RoutingTable) -> RoutingTable:
-    """On the first cluster n-gram is near the draft model, whose steps in batches take longer."""
-    accepted, seconds = table.acceptance_steps.copy(), table.step_seconds.copy()
-    accepted[0, NGRAM] = table.acceptance_tokens[0, NGRAM] / 1.6
-    seconds[table.methods.index("draft"), 1:] *= 1.6
-    return table.model_copy(update={"acceptance_steps": accepted, "step_seconds": seconds})
-
-
 def test_what_others_would_wait_counts(table: RoutingTable) -> None:
     """n-gram's requests share the only replica. Each of their steps would take longer by the draft
     model's share; and as much longer those of others, whatever they are."""
-    near = _drafts_cost_others(table)
+    accepted, seconds = table.acceptance_steps.copy(), table.step_seconds.copy()
+    # On the first cluster n-gram is near the draft model, whose steps in batches take longer.
+    accepted[0, NGRAM] = table.acceptance_tokens[0, NGRAM] / 1.6
+    seconds[table.methods.index("draft"), 1:] *= 1.6
+    near = table.model_copy(update={"acceptance_steps": accepted, "step_seconds": seconds})
     idle = report("all", methods=MADE.methods)
     assert route(near, 0, (idle,)).method == "draft"
     shared = {"methods": MADE.methods, "running": 6, "outstanding_tokens": 360}
     copying = report("all", **shared, running_by_method={"ngram": 6})
     beside = route(near, 0, (copying,))
     assert (beside.method, beside.reason) == ("ngram", "load")
+    moves = route(near, 0, (copying,), conversation_method="draft")
+    assert (moves.method, moves.reason) == ("ngram", "load")
 
 
 def in_turn(batch: int) -> float:
@@ -72,15 +70,6 @@ def test_a_line_waits_for_a_methods_own_share_of_the_time() -> None:
         steps = 60 / acceptance(MADE)[1, m, 0]
         share = 0.02 + steps * STEP[name] * (0.7 + 0.3 * 8) / 8
         assert shares[2][name] - shares[1][name] == pytest.approx(in_turn(8) * share, rel=0.1)
-
-
-def test_a_conversation_moves_where_staying_delays_others(table: RoutingTable) -> None:
-    copying = report("all", **SHARED, running=6, running_by_method={"ngram": 6})
-    near = _drafts_cost_others(table)
-    stays = route(near, 0, (), conversation_method="draft")
-    assert stays.method == "draft"
-    moves = route(near, 0, (copying,), conversation_method="draft")
-    assert (moves.method, moves.reason) == ("ngram", "load")
 
 
 SLOW = {"draft": 2.5 * STEP["draft"]}

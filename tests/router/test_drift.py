@@ -8,15 +8,38 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prompt_kinds import Kinds
+from numpy.typing import NDArray
 from test_policy import MADE
 
 from router import cluster, drift
-from router.drift import SIGNIFICANCE, DriftWatch, Reference, alarm_above, share_farther
+from router.drift import SIGNIFICANCE, DriftWatch, Reference, share_farther
 from schemas import RoutingTable
 
 WINDOW = 200
 OLD = [0, 1, 2, 3, 4]
+DIMENSION = 64
+
+
+class Kinds:
+    """`count` made-up kinds of prompts: unit vectors around a direction each, as an encoder gives
+    them."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        basis = np.linalg.qr(self.rng.standard_normal((DIMENSION, DIMENSION)))[0]
+        self._centres = basis[:count]
+        self._tightness = 0.6 * self.rng.uniform(0.85, 1.15, count)
+
+    def prompts(self, kinds: NDArray[np.intp]) -> NDArray[np.float32]:
+        """A prompt [n, 64] of each of these kinds [n]."""
+        noise = self.rng.standard_normal((len(kinds), DIMENSION)) / np.sqrt(DIMENSION)
+        strength = self._tightness[kinds][:, None]
+        vectors = strength * self._centres[kinds] + np.sqrt(1.0 - strength**2) * noise
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+    def mixed(self, n: int, kinds: list[int]) -> NDArray[np.float32]:
+        """n prompts of these kinds, evenly mixed."""
+        return self.prompts(self.rng.choice(kinds, n))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -98,17 +121,6 @@ def test_the_statistic_by_its_definition(values: list[float], farther: float) ->
     by_definition = max(0.0, *(u - float((ranks <= u).mean()) for u in grid))
     assert share_farther(ranks) == pytest.approx(by_definition, abs=1e-6)
     assert share_farther(np.minimum(1.0, ranks + farther)) >= share_farther(ranks) - 1e-12
-
-
-def test_the_limit_is_what_chance_gives() -> None:
-    rng = np.random.default_rng(0)
-    n, m, runs = 60, 120, 4000
-    over = 0
-    for _ in range(runs):
-        reference = np.sort(rng.random(m))
-        ranks = np.searchsorted(reference, rng.random(n)) / m
-        over += share_farther(ranks) > alarm_above(n, m)
-    assert over / runs <= 2 * SIGNIFICANCE
 
 
 def test_a_cluster_with_few_prompts_is_judged_with_all() -> None:

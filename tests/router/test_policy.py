@@ -40,12 +40,39 @@ def route(
     return choose(table, features, loads, constraints, config, explorer)
 
 
-def test_each_cluster_gets_its_favourite(table: RoutingTable) -> None:
-    first, second = route(table, 0), route(table, 1)
-    assert (first.method, first.reason, first.propensity) == ("draft", "preferred", 1.0)
-    assert second.method == "ngram"
-    assert second.ranked == ("ngram", "draft", "naive")
-    assert first.fit_id == table.fit_id
+BUSY = (report("draft", running=8, waiting=8),)
+SICK = (report("ngram", healthy=False),)
+NGRAM_ALONE = frozenset({"ngram"})
+COPYING = {"copying": NGRAM_ALONE}
+ASLEEP = {"startable": {"ngram": 30.0}}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "limits", "method", "reason"),
+    [
+        (0, {}, "draft", "preferred"),
+        (1, {}, "ngram", "preferred"),
+        (0, {"loads": BUSY}, "ngram", "load"),
+        (1, {"healthy": frozenset({"naive", "draft"})}, "draft", "failover"),
+        (1, {"loads": SICK}, "draft", "failover"),
+        (1, {"resting": NGRAM_ALONE}, "draft", "failover"),
+        (1, {"excluded": NGRAM_ALONE}, "draft", "constraint"),
+        (1, {"pinned": "naive", "explore": True}, "naive", "pinned"),
+        (0, {"pinned": "naive", **COPYING}, "naive", "pinned"),
+        (0, COPYING, "ngram", "prediction"),
+        (1, COPYING, "ngram", "preferred"),
+        (0, {"conversation_method": "draft", **COPYING}, "ngram", "prediction"),
+        (0, COPYING | ASLEEP, "draft", "preferred"),
+        (0, {"excluded": NGRAM_ALONE, **COPYING}, "draft", "preferred"),
+        (0, {"resting": NGRAM_ALONE, **COPYING}, "draft", "preferred"),
+    ],
+)
+def test_who_answers_and_why(table, cluster, limits, method, reason):
+    decision = route(table, cluster, **limits)
+    assert (decision.method, decision.reason, decision.propensity) == (method, reason, 1.0)
+    assert decision.fit_id == table.fit_id
+    kept_out = {"healthy", "excluded", "resting"} & limits.keys() or limits.get("loads") is SICK
+    assert ("ngram" in decision.ranked) != bool(kept_out or limits.get("pinned"))
 
 
 def test_predicted_seconds_agree_with_the_made_up_world(table: RoutingTable) -> None:
@@ -62,11 +89,6 @@ def test_step_times_lie_on_the_measured_line(batch: float) -> None:
     found = [times.of(m, batch) for m in range(len(METHODS))]
     assert found == pytest.approx(expected, rel=0.03)
     assert times.mixed({0: 1, NGRAM: 3}, batch) == pytest.approx((found[0] + 3 * found[NGRAM]) / 4)
-
-
-def test_a_queue_sends_prompts_elsewhere(table: RoutingTable) -> None:
-    decision = route(table, 0, (report("draft", running=8, waiting=8),))
-    assert (decision.method, decision.reason) == ("ngram", "load")
 
 
 def test_a_held_prompt_does_not_replace_the_favourite_on_an_idle_replica(table):
@@ -157,23 +179,8 @@ def test_where_nothing_runs_the_favourite_is_waited_for(table: RoutingTable) -> 
     assert (pinned.method, pinned.starts) == ("naive", "naive")
 
 
-def test_an_unhealthy_favourite_fails_over(table: RoutingTable) -> None:
-    decision = route(table, 1, healthy=frozenset({"naive", "draft"}))
-    assert (decision.method, decision.reason) == ("draft", "failover")
-    sick = route(table, 1, (report("ngram", healthy=False),))
-    assert (sick.method, sick.reason) == ("draft", "failover")
-    assert "ngram" not in sick.ranked
-
-
-def test_an_excluded_favourite_is_a_constraint(table: RoutingTable) -> None:
-    decision = route(table, 1, excluded=frozenset({"ngram"}))
-    assert (decision.method, decision.reason) == ("draft", "constraint")
-
-
 def test_a_pinned_method_is_used_or_refused(table: RoutingTable) -> None:
-    decision = route(table, 1, pinned="naive", explore=True)
-    assert (decision.method, decision.reason, decision.propensity) == ("naive", "pinned", 1.0)
-    assert decision.ranked == ("naive",)
+    assert route(table, 1, pinned="naive").ranked == ("naive",)
     with pytest.raises(NoMethodAvailableError, match="naive has no healthy replica"):
         route(table, 1, pinned="naive", healthy=frozenset({"draft"}))
     with pytest.raises(NoMethodAvailableError, match="medusa is not served"):
@@ -257,16 +264,3 @@ def test_the_healthy_replica_with_the_least_work_takes_a_request() -> None:
     idle = [report("naive", replica=name) for name in "ba"]
     assert ReplicaLoads([sick, busy, *idle]).least("naive", 10.0) == 2
     assert ReplicaLoads([sick]).least("naive", 10.0) is None
-
-
-def test_a_predicted_answer_goes_to_a_method_that_copies(table: RoutingTable) -> None:
-    copying = frozenset({"ngram"})
-    decision = route(table, 0, copying=copying)
-    assert (decision.method, decision.reason) == ("ngram", "prediction")
-    assert set(decision.ranked) == set(table.methods), "others answer if it fails"
-    assert route(table, 1, copying=copying).reason == "preferred"
-    assert route(table, 0, copying=copying, pinned="naive").reason == "pinned"
-    assert route(table, 0, copying=copying, conversation_method="draft").method == "ngram"
-    asleep = {"startable": dict.fromkeys(copying, 30.0)}
-    for without in (asleep, {"excluded": copying}, {"resting": copying}):
-        assert route(table, 0, copying=copying, **without).method == "draft"

@@ -68,6 +68,8 @@ class TorchEngine:
         self._target, self._capacity = models.target, models.capacity
         self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
         self._guard, self._bundle, self._dtype = models.guard, bundle, models.dtype
+        self.threads = models.threads
+        """Torch threads that decode; one fewer than configured if that is faster here."""
         self._heads = [one.versions for one in models.drafters if isinstance(one, Versioned)]
         self._looking_up = [one for one in models.drafters if isinstance(one, Adaptive)]
 
@@ -222,8 +224,8 @@ class TorchEngine:
 @dataclass(frozen=True)
 class Models:
     """The models behind a scheduler. past: answers that drafters look up. guard: calls drafters.
-    capacity: tokens of a sequence. joint: prompt tokens that are read in one forward. dtype: that
-    decodes, never "auto"."""
+    capacity: tokens of a sequence. joint: prompt tokens that are read in one forward. dtype,
+    threads: those that decode, never "auto"."""
 
     target: Target
     methods: dict[str, Method]
@@ -234,6 +236,7 @@ class Models:
     capacity: int
     joint: int
     dtype: str
+    threads: int
 
 
 def load_models(
@@ -297,6 +300,7 @@ def load_models(
         *(target, built, context.drafters, scheduler),
         *(context.past, context.guard, capacity, joint),
         dtype=named,
+        threads=torch.get_num_threads(),
     )
 
 

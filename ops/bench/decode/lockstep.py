@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ops.bench.stats import Run, stages_of
+from ops.bench.stats import Run, run_of
 from ops.common.boundary import InputError
 from ops.common.decoding import DecodeFailedError, EncodedPrompt
 from ops.common.settings import Setup
@@ -175,16 +175,6 @@ class _Request:
         """Its figures, at its end."""
         assert self.sequence.finished is not None
         stats = self.sequence.stats(self.sequence.finished)
-        token_ids = tuple(self.sequence.tokens[self.sequence.prompt_tokens :])
-        return Run(
-            self.item.prompt.id,
-            self.item.prompt.domain,
-            repeat,
-            len(token_ids),
-            now - self.began,
-            first_token_seconds=self.first,
-            token_ids=token_ids,
-            target_steps=stats.target_steps,
-            looping=stats.looping,
-            stages=stages_of(stats),
-        )
+        token_ids = self.sequence.tokens[self.sequence.prompt_tokens :]
+        labels = self.item.prompt.id, self.item.prompt.domain, repeat
+        return run_of(labels, token_ids, (now - self.began, self.first), stats)

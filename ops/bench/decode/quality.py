@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from ops.bench.stats import Run
 from ops.common.decoding import EncodedPrompt
-from ops.common.output import cell, table
+from ops.common.output import table, with_interval
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup, device_of
 from workers.bundle import Bundle
@@ -25,8 +25,6 @@ from workers.torch_engine.models.model import Model, load_target
 
 Floats = NDArray[np.float64]
 
-SHARPER = (0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
-"""Factors by which p is sharpened (above 1) or flattened: the temperature is divided by them."""
 PRECISIONS = ("float32", "bfloat16", "int8", "q4")
 RESAMPLES = 2000
 LONGEST = 512
@@ -40,14 +38,12 @@ class Reading:
     """The target's scores of a response's tokens, each given those before it.
 
     nats: [tokens] -log p of the token. expected: [tokens] the expected -log p of a token drawn from
-    p, its entropy; at temperature 0, -log p of the most likely token. gains: [tokens, len(SHARPER)]
-    the gain in log p if p is sharpened that much. p is under the request's temperature, at
-    temperature 0 under 1.
+    p, its entropy; at temperature 0, -log p of the most likely token. p is under the request's
+    temperature, at temperature 0 under 1.
     """
 
     nats: Floats
     expected: Floats
-    gains: Floats
 
 
 @dataclass(frozen=True)
@@ -95,19 +91,10 @@ def quality_of(
     for name, of in runs.items():
         first = sorted((run.prompt_id, run.token_ids) for run in of if run.repeat == 0)
         own = [read(*answer) for answer in bar.track(first, description=f"read {name}")]
-        found[name] = _distances(own, temperature)
+        excess, interval = excess_nats(own)
+        found[name] = {"excess_nats": excess, "excess_nats_ci95": interval}
     precisions = compare_precisions(bundle, [item.prompt for item in encoded], bar)
     return {"methods": found, "precisions": precisions}
-
-
-def _distances(own: Sequence[Reading], temperature: float) -> dict[str, Any]:
-    excess, excess_ci = excess_nats(own)
-    figures: dict[str, Any] = {"excess_nats": excess, "excess_nats_ci95": excess_ci}
-    if temperature > 0.0:
-        bound, bound_ci, sharpness = kl_at_least(own)
-        figures |= {"kl_at_least": bound, "kl_at_least_ci95": bound_ci}
-        figures["as_if_temperature"] = temperature / sharpness
-    return figures
 
 
 @torch.inference_mode()
@@ -135,13 +122,8 @@ def read_answer(logits: torch.Tensor, tokens: Sequence[int], temperature: float)
     log_p, said = scores.log_softmax(-1), torch.tensor(tokens)[:, None]
     entropy = torch.special.entr(log_p.exp()).sum(-1)
     expected = entropy if temperature > 0.0 else -log_p.amax(-1)
-    own = log_p.gather(1, said)
-    gains = [by * own - (by * log_p).logsumexp(-1, keepdim=True) - own for by in SHARPER]
-    return Reading(
-        nats=-own[:, 0].double().numpy(),
-        expected=expected.double().numpy(),
-        gains=torch.cat(gains, dim=1).double().numpy(),
-    )
+    nats = -log_p.gather(1, said)[:, 0]
+    return Reading(nats.double().numpy(), expected.double().numpy())
 
 
 def excess_nats(readings: Sequence[Reading]) -> tuple[float, tuple[float, float]]:
@@ -153,24 +135,6 @@ def excess_nats(readings: Sequence[Reading]) -> tuple[float, tuple[float, float]
     excess = np.array([float((one.nats - one.expected).sum()) for one in readings])
     tokens = np.array([one.nats.size for one in readings])
     return _with_interval(lambda drawn: excess[drawn].sum(-1) / tokens[drawn].sum(-1), tokens)
-
-
-def kl_at_least(readings: Sequence[Reading]) -> tuple[float, tuple[float, float], float]:
-    """Return a lower bound of the mean KL(q || p) per token, its 95% interval, and its sharpness.
-
-    For temperatures above 0. For any other distribution s, KL(q || p) >= E_q[log s - log p]; the
-    gap is KL(q || s). The candidates s are the target's distributions at other temperatures, p
-    included, so the bound is never below 0. Choosing the best s on the judged tokens adds at most
-    half a nat over all of them, on average.
-    """
-    gains = np.array([one.gains.sum(0) for one in readings])
-    tokens = np.array([one.nats.size for one in readings])
-
-    def best(drawn: NDArray[np.int64]) -> Floats:
-        means = gains[drawn].sum(1) / tokens[drawn].sum(1)[:, None]
-        return np.asarray(means.max(-1, initial=0.0))
-
-    return *_with_interval(best, tokens), SHARPER[int(gains.sum(0).argmax())]
 
 
 def _with_interval(
@@ -256,20 +220,15 @@ def figures_of(responses: Sequence[Response], first: Scores, other: Scores) -> d
 
 def quality_tables(found: Mapping[str, Any]) -> Iterable[Any]:
     """Yield a table of the methods' distances from the target and one of its precisions."""
-    distances = ("excess_nats", "kl_at_least", "as_if_temperature")
     ratios = ("perplexity", "perplexity_ratio", "same_best")
     parts = (
-        ("methods", "Distance from the target, nats per token", "method", distances),
-        ("precisions", "Perplexity of the responses", "dtype", ratios),
+        ("methods", "Distance from the target, nats per token", ["method", "excess_nats"]),
+        ("precisions", "Perplexity of the responses", ["dtype", *ratios]),
     )
-    for part, title, first, columns in parts:
-        keys = [key for key in columns if any(key in own for own in found[part].values())]
-        rows = [[name, *(_figure(own, key) for key in keys)] for name, own in found[part].items()]
+    for part, title, (first, *keys) in parts:
+        rows = [
+            [name, *(with_interval(own[key], own.get(f"{key}_ci95")) for key in keys)]
+            for name, own in found[part].items()
+        ]
         if rows:
             yield table(title, [first, *keys], rows)
-
-
-def _figure(own: Mapping[str, Any], key: str) -> str:
-    interval = own.get(f"{key}_ci95")
-    shown = cell(own[key])
-    return f"{shown} ({cell(interval[0])} to {cell(interval[1])})" if interval else shown

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from rich.console import Group
 from rich.progress import Progress
 
@@ -19,7 +20,7 @@ from ops.bench.decode.peers import PLAIN, PeerProcess, start_peers
 from ops.bench.decode.quality import quality_of, quality_tables
 from ops.bench.stats import Divergence, Run
 from ops.common.decoding import EncodedPrompt, Engines, answer_to, encode, engines_of
-from ops.common.output import cell, table
+from ops.common.output import table, with_interval
 from ops.common.prompts import Prompt, fingerprint
 from ops.common.settings import Setup, describe_machine
 from router.fit.speedup import MIN_TOKENS, baseline_of
@@ -71,12 +72,14 @@ class Plan:
 
 @dataclass
 class Measured:
-    """Runs by name: of methods and of peers' modes, and the seconds of each repeat."""
+    """Runs by name: of methods and of peers' modes, and the seconds of each repeat. threads: of our
+    own engine in each repeat, which may be one fewer than configured."""
 
     peers: Sequence[str]
     skipped_too_long: int
     runs: dict[str, list[Run]] = field(default_factory=dict)
     run_seconds: dict[str, list[float]] = field(default_factory=dict)
+    threads: list[int] = field(default_factory=list)
     divergences: dict[str, list[Divergence]] = field(default_factory=dict)
     quality: dict[str, Any] = field(default_factory=dict)
 
@@ -117,10 +120,12 @@ async def _repeat_all(
             found = await in_lockstep(
                 *(plan.setup, bundle, shuffled, asked, plan.concurrency), advance
             )
+            measured.threads.append(torch.get_num_threads())
         else:
             with engines_of(plan.setup, bundle, f"bench-{repeat}") as engines:
                 bench = _Repeat(asked, plan, engines, peers, advance)
                 found = await bench.in_turns(encoded, names, order)
+                measured.threads.append(engines.threads or plan.setup.engine.threads)
         for name, (runs, seconds) in found.items():
             measured.runs.setdefault(name, []).extend(runs)
             measured.run_seconds.setdefault(name, []).append(seconds)
@@ -176,16 +181,8 @@ class _Repeat:
             )
             return Run(*labels, len(token_ids), seconds, token_ids=token_ids)
         answer = await answer_to(self.engines, asked.of(item, name))
-        return Run(
-            *labels,
-            len(answer.token_ids),
-            answer.seconds,
-            first_token_seconds=answer.first_token_seconds,
-            token_ids=answer.token_ids,
-            target_steps=answer.stats.target_steps,
-            looping=answer.stats.looping,
-            stages=stats.stages_of(answer.stats),
-        )
+        took = answer.seconds, answer.first_token_seconds
+        return stats.run_of(labels, answer.token_ids, took, answer.stats)
 
 
 def _compare(
@@ -233,7 +230,10 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
     yield table(
         "Speedup with its 95% interval",
         ["method", *(f"over {other}" for other in others)],
-        [[name, *map(_interval, own["over"].values())] for name, own in methods.items()],
+        [
+            [name, *(with_interval(*over.values()) for over in own["over"].values())]
+            for name, own in methods.items()
+        ],
     )
     if known := {name: own for name, own in methods.items() if own["verify_s"] is not None}:
         parts = [[1e3 * own[f"{name}_s"] for name in stats.STAGES] for own in known.values()]
@@ -258,12 +258,6 @@ def tables_of(figures: dict[str, Any]) -> Iterable[Group | str]:
             yield f"{name}: {kind} {where}, gap {found['gap']:.2e}"
     if "quality" in figures:
         yield from quality_tables(figures["quality"])
-
-
-def _interval(over: dict[str, Any]) -> str:
-    if over["ci95"] is None:
-        return cell(None)
-    return f"{over['speedup']:.2f} ({over['ci95'][0]:.2f} to {over['ci95'][1]:.2f})"
 
 
 def _method(name: str, plan: Plan, measured: Measured) -> dict[str, Any]:
@@ -297,7 +291,7 @@ def _settings(plan: Plan, measured: Measured) -> dict[str, Any]:
         **describe_machine(),
         "engine": engine.model_dump(mode="json"),
         "dtype": engine.dtype,
-        "threads": engine.threads,
+        "threads": min(measured.threads),
         "bundle": str(setup.bundle),
         "methods": {spec.name: spec.settings_hash() for spec in setup.methods},
         "baseline": baseline_of(setup.names),

@@ -1,11 +1,10 @@
 """`bench serve`: its arithmetic, and real requests to a real engine over a socket."""
 
 import json
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import stand_in
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,59 +188,31 @@ def test_what_cannot_be_asked_is_refused(specadapt, listening):
     assert "no service answers" in specadapt.refusal(*asked, "--arms", f"routed,{away}")
 
 
-class _Recording(BaseHTTPRequestHandler):
+class Recording(stand_in.StandIn):
     """Another OpenAI-compatible server; it notes each request's key."""
 
-    def do_GET(self):
-        self._reply("application/json", json.dumps({"data": [{"id": "model"}]}))
+    def get(self):
+        self.server.seen.append(self.headers["authorization"])
+        self.reply({"data": [{"id": "model"}]})
 
-    def do_POST(self):
+    def post(self, _):
+        self.server.seen.append(self.headers["authorization"])
         event = {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}
-        self.rfile.read(int(self.headers["content-length"]))
-        self._reply("text/event-stream", f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n")
-
-    def _reply(self, kind, text):
-        self.server.keys.add(self.headers["authorization"])
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def servers():
-    """Two servers of others, which listen until the test ends."""
-    made = [ThreadingHTTPServer(("127.0.0.1", 0), _Recording) for _ in range(2)]
-    threads = [threading.Thread(target=server.serve_forever) for server in made]
-    for server, thread in zip(made, threads, strict=True):
-        server.keys = set()
-        thread.start()
-    yield made
-    for server, thread in zip(made, threads, strict=True):
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        self.reply(f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n")
 
 
 @pytest.mark.parametrize(
     ("more", "sent"), [([], None), (["--other-key", "OTHER_KEY"], "Bearer other")]
 )
-def test_a_key_goes_to_the_server_that_it_is_meant_for(
-    serve, specadapt, monkeypatch, servers, more, sent
-):
+def test_a_key_goes_to_the_server_that_it_is_meant_for(serve, specadapt, monkeypatch, more, sent):
     monkeypatch.setenv("OPENAI_API_KEY", "own")
     monkeypatch.setenv("OTHER_KEY", "other")
-    own, other = servers
-    addresses = [f"http://127.0.0.1:{one.server_address[1]}" for one in servers]
-    arms = ["--url", addresses[0], "--arms", f"routed,{addresses[1]}"]
-    serve(*arms, "--num-prompts", 1, *more)
-    assert own.keys == {"Bearer own"}
-    assert other.keys == {sent}
-    wrong = specadapt.refusal("bench", "serve", *arms, "--other-key", "MISSING_KEY")
+    with stand_in.listening(Recording) as own, stand_in.listening(Recording) as other:
+        arms = ["--url", own.address, "--arms", f"routed,{other.address}"]
+        serve(*arms, "--num-prompts", 1, *more)
+        assert {*own.seen} == {"Bearer own"}
+        assert {*other.seen} == {sent}
+        wrong = specadapt.refusal("bench", "serve", *arms, "--other-key", "MISSING_KEY")
     assert "--other-key: the environment has no variable MISSING_KEY" in wrong
 
 

@@ -61,15 +61,6 @@ def test_a_wrong_line_is_named(tmp_path, row, problem):
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_line_ends_at_a_line_feed_only(tmp_path, end):
-    texts = ["one\u2028two", "one\u0085two", "plain"]
-    rows = [json.dumps({"prompt": text}, ensure_ascii=False) for text in texts]
-    file = tmp_path / "p.jsonl"
-    file.write_text("".join(row + end for row in rows), encoding="utf-8", newline="")
-    assert [prompt.text for prompt in read(file)] == texts
-
-
 def test_malformed_json_and_empty_files_are_named(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt": \n')
     with pytest.raises(FileError, match=r"bad\.jsonl, line 2"):

@@ -2,12 +2,10 @@
 
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import ClassVar
 
 import pytest
 from exported_metrics import labels as labels_of_metrics
+from stand_in import StandIn, listening
 
 from ops.operate.grafana import DASHBOARDS
 
@@ -49,49 +47,32 @@ def test_panels_have_their_place_and_say_what_they_are():
         assert body["templating"]["list"][0]["type"] == "datasource"
 
 
-class StandIn(BaseHTTPRequestHandler):
-    """A stand-in for Grafana: its documented POST /api/dashboards/db, and no more."""
+class Grafana(StandIn):
+    """Its documented POST /api/dashboards/db, and no more."""
 
-    received: ClassVar[list[dict]] = []
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+    def post(self, body):
         if self.headers["authorization"] != "Bearer good":
-            self._answer(401, {"message": "Invalid API key"})
+            self.reply({"message": "Invalid API key"}, 401)
         elif self.path != "/grafana/api/dashboards/db" or "uid" not in body["dashboard"]:
-            self._answer(404, {"message": "not found"})
+            self.reply({"message": "not found"}, 404)
         else:
-            self.received.append(body)
+            self.server.seen.append(body)
             uid = body["dashboard"]["uid"]
-            self._answer(200, {"uid": uid, "url": f"/d/{uid}/x", "status": "success", "version": 1})
-
-    def _answer(self, status, body):
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-    def log_message(self, *_):
-        """Quiet."""
+            self.reply({"uid": uid, "url": f"/d/{uid}/x", "status": "success", "version": 1})
 
 
 @pytest.fixture
 def grafana():
-    server = HTTPServer(("127.0.0.1", 0), StandIn)
-    StandIn.received = []
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/grafana"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listening(Grafana) as server:
+        yield server
 
 
 def test_a_push_replaces_what_is_there(specadapt, grafana):
-    result = specadapt("grafana", "push", "--url", grafana, "--token", "good", "--folder", "f1")
+    url = f"{grafana.address}/grafana"
+    result = specadapt("grafana", "push", "--url", url, "--token", "good", "--folder", "f1")
     assert result.exit_code == 0, result.stderr
-    assert [b["dashboard"] for b in StandIn.received] == BOARDS
-    assert all(b["overwrite"] and b["folderUid"] == "f1" for b in StandIn.received)
+    assert [b["dashboard"] for b in grafana.seen] == BOARDS
+    assert all(b["overwrite"] and b["folderUid"] == "f1" for b in grafana.seen)
     assert "/d/specadapt-service/" in result.stdout
 
 
@@ -104,5 +85,6 @@ def test_a_push_replaces_what_is_there(specadapt, grafana):
     ],
 )
 def test_refusals_name_the_flag(specadapt, grafana, url, token, said):
-    refused = specadapt.refusal("grafana", "push", "--url", url or grafana, "--token", token)
+    url = url or f"{grafana.address}/grafana"
+    refused = specadapt.refusal("grafana", "push", "--url", url, "--token", token)
     assert said in refused

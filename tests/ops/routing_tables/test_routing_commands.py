@@ -75,7 +75,7 @@ def test_fit_reports_clusters_and_assignment(world, fitted):
     assert sum(figures["sizes"]) == 40
     assert len(figures["assignment"]) == 2
     assert {m for one in figures["assignment"] for m in one.values()} <= {"naive", "ngram"}
-    assert figures.keys() >= {"silhouette", "davies_bouldin", "calinski_harabasz", "inertia"}
+    assert -1.0 <= figures["silhouette"] <= 1.0
     distances = Reference.read(load_table(folder / "routing").provenance["distances"], 2)
     assert (distances.prompts, len(distances.quantiles)) == (40, 2)
 
@@ -88,7 +88,7 @@ def test_evaluate_judges_on_other_prompts_only(world):
     assert figures["best_single"].keys() == {"name", "speedup"}
     low, high = figures["routed_over_best_single_ci95"]
     assert low <= figures["routed_over_best_single"] <= high
-    assert figures["routed_over_oracle"] <= 1.0
+    assert figures["routed"] <= figures["per_prompt_oracle"]
     assert 0.0 < figures["copy_or_not"] <= figures["per_prompt_oracle"]
     assert sum(figures["shares"].values()) == pytest.approx(1.0)
     assert "seen by the fit" in specadapt.refusal(*arguments, folder / "fit")
@@ -154,22 +154,6 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, explain
     assert "log acceptance" in specadapt(*explain, tmp_path).stdout
     plain = specadapt.json(*explain, folder / "routing")
     assert plain["deviation"] == {}
-
-
-def test_an_exported_encoder_is_left_alone_and_refused_for_the_table_of_another(
-    world, tmp_path, monkeypatch
-):
-    folder, specadapt, _ = world
-    figures = specadapt.json("export-encoder", "--out", tmp_path)
-    assert (figures["dimension"], figures["path"]) == (384, str(tmp_path))
-    written = (tmp_path / "model.onnx").stat().st_mtime_ns
-    specadapt.json("export-encoder", "--out", tmp_path)
-    assert (tmp_path / "model.onnx").stat().st_mtime_ns == written
-    monkeypatch.setenv("SPECADAPT_ENCODER", str(tmp_path))
-    judged = ["evaluate", "--routing", folder / "routing", "--profile", folder / "held"]
-    refused = specadapt.refusal(*judged)
-    assert "fitted with encoder static-minilm (128 dimensions" in refused
-    assert "all-MiniLM-L6-v2 (384 dimensions" in refused
 
 
 def test_tune_fits_a_table_and_says_what_it_gains(world, tmp_path):

@@ -62,15 +62,14 @@ def test_bounds_are_in_order(specadapt, command):
     single = found["best_single"]
     assert single["speedup"] == max(found["fixed"].values())
     assert found["best_of_prompt"] >= single["speedup"] - 1e-9
-    assert set(found["by_domain"]) == {"edit", "math"}
-    assert found["forward_ms"]["1"] > 0.0
+    assert found["oracle_length"].keys() == found["fixed"].keys()
+    assert found["oracle_combine"] > 0.0
 
 
 SECONDS = StepSeconds(
     whole={"naive": 1.0, "copy": 1.1, "draft": 1.4},
     drafting={"naive": 0.0, "copy": 0.0, "draft": 0.4},
-    rows=np.asarray([1.0, 5.0]),
-    forwards=np.asarray([1.0, 1.2]),
+    forwards=np.interp(range(9), [1, 5], [1.0, 1.2]),
 )
 LEVELS = {"copy": 4, "draft": 4}
 
@@ -91,7 +90,7 @@ def test_bounds_of_known_answers():
             prompt_id=name, domain=name[0], prompt=(1,), answer=(1,) * 13, accepted=accepted
         )
 
-    found = bounds([answer("a1", 3, 0), answer("a2", 3, 0), answer("b1", 0, 3)], SECONDS, seed=0)
+    found = bounds([answer("a1", 3, 0), answer("a2", 3, 0), answer("b1", 0, 3)], SECONDS)
     # of 12 plain steps copy takes 3 of 1.1, or 12 of 1.1; each domain counts alike
     means = {
         "copy": harmonic_mean([12 / 3.3, 12 / 13.2]),
@@ -102,6 +101,3 @@ def test_bounds_of_known_answers():
     assert found["best_of_prompt"] == pytest.approx(harmonic_mean([12 / 3.3, 12 / 4.2]))
     # drafting three tokens costs 0.15, and of draft 0.4 more: three is the most it drafts
     assert found["oracle_combine"] == pytest.approx(harmonic_mean([12 / 3.45, 12 / 4.65]))
-    low, high = found["combine_over_best_single_ci95"]
-    assert low <= found["combine_over_best_single"] <= high
-    assert found["by_domain"]["b"]["draft"] == pytest.approx(12 / 4.2)

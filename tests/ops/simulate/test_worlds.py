@@ -62,7 +62,7 @@ def test_best_by_is_exact_whatever_else_is_so(base, factor, later):
 
 
 def test_an_event_replaces_factors_of_the_same_method(base, speeds):
-    best = speeds.best()
+    best = speeds.best
     truth = [{"method": "preferred", "step": 3.0}, {"method": "naive", "step": 5.0}]
     event = {"at": 7, "truth": [{"method": best, "step": 2.0}]}
     world = World.model_validate({"truth": truth, "events": [event]})
@@ -90,7 +90,7 @@ def test_a_step_of_several_methods_is_their_mean(speeds):
 @pytest.mark.parametrize("wrong", [{"fails": 0.6}, {"hangs": True}])
 def test_a_method_that_fails_is_not_the_best(base, speeds, wrong):
     world = {"truth": [{"method": "preferred", **wrong}], "clients": {"leave_after_seconds": 9}}
-    assert true_speeds(World.model_validate(world), base, 0).best() != speeds.best()
+    assert true_speeds(World.model_validate(world), base, 0).best != speeds.best
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,10 @@ def test_a_method_that_fails_is_not_the_best(base, speeds, wrong):
     [
         ({"truths": []}, "truths: unknown field"),
         ({"truth": [{"method": "suffix", "stepp": 2}]}, "truth.0.stepp: unknown field"),
-        ({"truth": [{"method": "eagle9"}]}, "truth.0.method: eagle9 is not a method; choose from"),
+        (
+            {"truth": [{"method": "eagle9"}]},
+            "truth.0.method: eagle9 is not in the base; choose from",
+        ),
         ({"events": [{"at": 3, "truth": [{"method": "x"}]}]}, "events.0.truth.0.method: x is not"),
         ({"truth": [{"method": "suffix", "step": "fast"}]}, "truth.0.step: "),
         ({"truth": [{"method": "suffix", "clusters": [20]}]}, "truth.0.clusters.0: 20 is not"),

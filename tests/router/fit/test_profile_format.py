@@ -13,16 +13,6 @@ def test_a_profile_survives_the_disk(tmp_path: Path) -> None:
     assert Profile.load(tmp_path / "p") == profile
 
 
-def test_a_line_ends_at_a_line_feed_only(tmp_path: Path) -> None:
-    profile, _ = make_profile()
-    first, *others = profile.prompts
-    odd = first.model_copy(update={"text": "one\u2028two\u0085three"})
-    profile = replace(profile, prompts=(odd, *others))
-    profile.save(tmp_path)
-    assert "\u2028" in (tmp_path / "prompts.jsonl").read_text(encoding="utf-8")
-    assert Profile.load(tmp_path) == profile
-
-
 def test_speedups_are_paired_by_prompt() -> None:
     profile, _ = make_profile()
     paired = profile.paired(["ngram"])

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from routing_world import ENCODER, METHODS, UNDER, observe
-from simulated_service import SimulatedService
+from routing_world import ENCODER, UNDER, observe
 
 from router.cluster import packed
 from router.constraints import Constraints
@@ -45,14 +44,6 @@ def test_until_something_is_learned_prompts_go_to_the_default(default: str | Non
 
 def test_where_all_speculate_the_first_is_the_default() -> None:
     assert unfitted_table([SPECS[2], SPECS[0]], ENCODER, UNDER).default_method == "ngram"
-
-
-def test_answers_say_which_method_is_best(table: RoutingTable) -> None:
-    service = SimulatedService(table, CONFIG, seed=1)
-    assert set(service.run(40, cluster=0).chosen) == set(METHODS), "all are tried"
-    late = service.run(200, cluster=0).chosen
-    assert (late == "draft").sum() > 170
-    assert service.learner.table.assignment[0][0] == "draft"
 
 
 def test_no_kind_of_prompts_is_a_drift(table: RoutingTable) -> None:

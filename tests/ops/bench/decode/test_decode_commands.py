@@ -3,6 +3,7 @@
 import time
 
 import pytest
+import torch
 
 from ops.bench.decode.lockstep import Asked, in_lockstep
 from ops.bench.stats import STAGES
@@ -12,6 +13,7 @@ from ops.common.settings import Setup
 from schemas import EngineConfig, SamplingParams
 from workers.bundle import load_bundle
 from workers.methods import get_method
+from workers.torch_engine.target import Target
 
 
 @pytest.fixture
@@ -59,23 +61,13 @@ def test_bench_decode_compares_methods_with_hugging_face(specadapt, small, promp
 
 
 @pytest.mark.slow
-def test_bench_decode_measures_throughput_with_requests_in_flight(specadapt, small, prompts_file):
-    figures = specadapt.json(
-        *["bench", "decode", "--methods", "naive", "--prompts", prompts_file],
-        *["--limit", 4, "--repeats", 1, "--concurrency", 3, *small],
-    )
-    naive = figures["methods"]["naive"]
-    assert naive["throughput_tokens_per_s"] > 0
-    assert naive["match_rate"] == 1.0
-
-
-@pytest.mark.slow
 def test_bench_decode_leaves_out_what_is_not_asked_of_hugging_face(specadapt, small, prompts_file):
     command = ["bench", "decode", "--methods", "naive", "--prompts", prompts_file]
     command += ["--limit", 2, "--repeats", 1, *small]
-    alone = specadapt.json(*command, "--peers", "none")
+    alone = specadapt.json(*command, "--peers", "none", "--concurrency", 3)
     assert alone["peers"] == {}
     assert alone["methods"]["naive"]["match_rate"] is None
+    assert alone["methods"]["naive"]["throughput_tokens_per_s"] > 0
     plain = specadapt.json(*command, "--peers", "hf")
     assert set(plain["peers"]) == {"hf"}
     assert plain["methods"]["naive"]["match_rate"] == 1.0
@@ -90,6 +82,17 @@ def test_bench_decode_samples_as_requests_ask(specadapt, small, prompts_file):
     drawn = specadapt.json(*command, "--temperature", 0.01, "--seeded")
     assert (drawn["settings"]["temperature"], drawn["settings"]["seeded"]) == (0.01, True)
     assert drawn["methods"]["ngram"]["mat"] == greedy["methods"]["ngram"]["mat"]
+
+
+@pytest.mark.parametrize("mode", [(), ("--lockstep",)])
+def test_the_threads_that_decode_are_recorded(specadapt, small, prompts_file, monkeypatch, mode):
+    """Other processes keep a core busy, so that the engine uses one thread fewer."""
+    monkeypatch.setattr(Target, "choose_threads", lambda _, most: torch.set_num_threads(most - 1))
+    command = ["bench", "decode", "--methods", "naive", "--prompts", prompts_file, *mode, *small]
+    command += ["--peers", "none", "--limit", 2, "--repeats", 1, "--threads", 3]
+    settings = specadapt.json(*command)["settings"]
+    torch.set_num_threads(1)
+    assert (settings["threads"], settings["engine"]["threads"]) == (2, 3)
 
 
 @pytest.mark.slow

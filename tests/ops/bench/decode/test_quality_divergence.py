@@ -6,37 +6,28 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.bench.decode.quality import (
-    SHARPER,
-    excess_nats,
-    kl_at_least,
-    read_answer,
-)
+from ops.bench.decode.quality import excess_nats, read_answer
 
 ANSWERS, TOKENS, VOCAB = 100, 50, 12
 
 
-def places(seed, concentration=0.5):
+def places(seed):
     """Distributions of a target [answers, tokens, vocab]."""
     rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.full(VOCAB, concentration), (ANSWERS, TOKENS)).clip(1e-9), rng
+    return rng.dirichlet(np.full(VOCAB, 0.5), (ANSWERS, TOKENS)).clip(1e-9), rng
 
 
-def spoken(p, q, rng, temperature=1.0):
+def spoken(p, q, rng):
     """What a target of these p makes of tokens that were drawn from q."""
     drawn = (q.cumsum(-1) > rng.random((ANSWERS, TOKENS, 1)) * q.sum(-1, keepdims=True)).argmax(-1)
     return [
-        read_answer(torch.from_numpy(np.log(own)), tokens.tolist(), temperature)
+        read_answer(torch.from_numpy(np.log(own)), tokens.tolist(), 1.0)
         for own, tokens in zip(p, drawn, strict=True)
     ]
 
 
 def normal(weights):
     return weights / weights.sum(-1, keepdims=True)
-
-
-def mean_kl(q, p):
-    return float((q * np.log(q / p)).sum(-1).mean())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -47,29 +38,6 @@ def test_the_targets_own_tokens_are_at_no_distance(seed):
     assert low <= found <= high
     # four times the deviation of 5,000 tokens
     assert abs(found) < 0.07
-    assert 0.0 <= kl_at_least(readings)[0] < 0.003
-
-
-@pytest.mark.parametrize("sharpness", [0.55, 1.5, 2.0])
-def test_another_temperature_is_found_in_full(sharpness):
-    p, rng = places(1, concentration=1.0)
-    q = normal(p**sharpness)
-    found, (low, high), best = kl_at_least(spoken(p, q, rng))
-    assert best == sharpness
-    assert 0.0 < low < found < high
-    assert found == pytest.approx(mean_kl(q, p), abs=0.025)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10_000), st.floats(0.0, 1.0))
-def test_a_lower_bound_is_below_whatever_is_drawn_from(seed, share):
-    p, rng = places(seed, concentration=1.0)
-    other = rng.dirichlet(np.ones(VOCAB), (ANSWERS, TOKENS)).clip(1e-9)
-    q = normal((1 - share) * p + share * other)
-    readings = spoken(p, q, rng)
-    found, (low, high), _ = kl_at_least(readings)
-    assert 0.0 <= low <= high
-    assert found <= mean_kl(q, p) + 0.01
 
 
 def test_drafts_that_the_target_would_not_say_are_far_and_favourites_below():
@@ -77,9 +45,7 @@ def test_drafts_that_the_target_would_not_say_are_far_and_favourites_below():
     lossy = spoken(p, normal(0.5 * p + 0.5 / VOCAB), rng)
     sharp = spoken(p, normal(p**3), rng)
     assert excess_nats(lossy)[1][0] > 0.3
-    assert kl_at_least(lossy)[1][0] > 0.01
     assert excess_nats(sharp)[1][1] < -0.3
-    assert kl_at_least(sharp)[1][0] > 0.05
 
 
 @given(st.integers(0, 10_000))
@@ -103,9 +69,6 @@ def test_readings_are_under_the_requests_temperature():
     p = torch.tensor([2.0, 0.0, -2.0]).softmax(-1).double().numpy()
     assert reading.nats == pytest.approx([-np.log(p[1])], abs=1e-6)
     assert reading.expected == pytest.approx([-(p * np.log(p)).sum()], abs=1e-6)
-    sharper = normal(p ** SHARPER[-1])
-    assert reading.gains[0, -1] == pytest.approx(np.log(sharper[1] / p[1]), abs=1e-5)
-    assert reading.gains[0, SHARPER.index(1.0)] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_token_weighs_the_same_in_every_answer():

@@ -34,7 +34,6 @@ def test_perplexity_is_that_of_transformers(specadapt, prompts):
     lossless, lossy = figures["methods"]["naive"], figures["methods"]["fuzzy"]
     assert lossless["excess_nats"] == pytest.approx(0.0, abs=1e-4)
     assert lossy["excess_nats"] > lossless["excess_nats"]
-    assert "kl_at_least" not in lossless, "there is no distribution at temperature 0"
     bundle = load_bundle(DEMO)
     model = AutoModelForCausalLM.from_pretrained(bundle.part("target"), dtype=torch.float32)
     tokenizer, nats, count = bundle.tokenizer(), 0.0, 0

@@ -8,21 +8,7 @@ from gguf_writer import write_gguf
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", "12"]
-    backend = Tokenizer(models.BPE({c: i for i, c in enumerate(letters)}, [("Ġ", "a"), ("1", "2")]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    roles = ["<|system|>", "<|user|>", "<|assistant|>"]
-    backend.add_special_tokens(["<|bos|>", "<|end|>", *roles])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token="<|bos|>",
-        eos_token="<|end|>",
-        chat_template=byte_tokenizer().chat_template,
-    )
+    return byte_tokenizer(("Ġ", "a"), ("1", "2"))
 
 
 @pytest.fixture(scope="module")

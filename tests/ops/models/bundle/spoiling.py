@@ -66,21 +66,6 @@ def replaced(name, *shape, dtype=torch.float32):
     return lambda weights: weights.update({name: torch.ones(*shape, dtype=dtype)})
 
 
-def header(change):
-    """Another header of the weights' file."""
-
-    def spoil(folder):
-        file = folder / WEIGHTS
-        whole = file.read_bytes()
-        end = 8 + int.from_bytes(whole[:8], "little")
-        written = json.loads(whole[8:end])
-        change(written)
-        changed = json.dumps(written).encode()
-        file.write_bytes(len(changed).to_bytes(8, "little") + changed + whole[end:])
-
-    return spoil
-
-
 def sharded(folder):
     """The same weights in two files with an index."""
     weights, index = load_file(folder / WEIGHTS), {}

@@ -14,7 +14,6 @@ from spoiling import (
     both,
     config,
     cut,
-    header,
     removed,
     replaced,
     sharded,
@@ -50,11 +49,6 @@ def few_embeddings(weights):
 
 def quantised_to(dtype):
     return lambda weights: weights.update({UP: (weights[UP] * 100).to(dtype)})
-
-
-def overlapping(written):
-    first, second = (f"model.layers.{i}.self_attn.k_proj.weight" for i in (0, 1))
-    written[second]["data_offsets"] = written[first]["data_offsets"]
 
 
 def end(eos):
@@ -98,8 +92,7 @@ REFUSED = {
         text(GENERATION, '{"eos_token_id": {"id": 1}}'),
         "generation_config.json: eos_token_id is {'id': 1}",
     ),
-    "overlapping": (header(overlapping), NOT_WHOLE),
-    "another dtype": (header(lambda h: h["model.norm.weight"].update(dtype="F64")), NOT_WHOLE),
+    "not a weights file": (text(WEIGHTS, "{}" * 99), NOT_WHOLE),
     "int8": (tensors(quantised_to(torch.int8)), "mlp.up_proj.weight is quantised as I8"),
     "no factor": (config(rope_scaling={"rope_type": "linear"}), "'factor'"),
     "no positions": (config(max_position_embeddings=0), "max_position_embeddings is 0"),
