@@ -1,24 +1,17 @@
 """Answers on their way to their client, and the observations made of them."""
 
 import asyncio
+import json
 import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TypeVar
 
-from deployments.errors import (
-    ApiError,
-    broken_off,
-    given_up,
-    line_full,
-    missed,
-    request_fault,
-    unavailable,
-)
+from deployments.errors import GIVEN_UP, REQUEST_FAULT, ApiError, overloaded, unavailable
 from deployments.request.calls import Call, Calls, Chunks, DeadlineError, Terms
-from deployments.request.conversation import origin_of
 from deployments.request.prompt import Prompt
 from schemas import Decision, DecodeChunk, DecodeRequest, DecodeStats, Observation, Sample
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
@@ -101,12 +94,14 @@ class Answer:
             try:
                 chunk = await call.next()
             except DeadlineError as error:
-                raise missed(started=self._began) from error
+                where = "in the middle of the answer" if self._began else "before the answer began"
+                missed = f"the deadline passed {where}"
+                raise ApiError(504, missed, code="deadline_exceeded") from error
             except EngineRefusedError as error:
                 if not self._began:
                     raise ApiError(400, str(error), code="invalid_request") from error
             except RequestFaultError as error:
-                raise request_fault(str(error)) from error
+                raise ApiError(400, str(error), code=REQUEST_FAULT) from error
             except EngineBusyError:
                 self._busy = True
             except Exception as error:  # whatever the failure, another method may answer
@@ -137,10 +132,14 @@ class Answer:
                     return Call(self._calls, self._request(method), self._terms)
         cause = failures[-1] if failures else None
         if self._began:
-            raise broken_off(self.method) from cause
-        if len(failures) == MOST_FAILURES:
-            raise given_up(MOST_FAILURES) from cause
-        raise line_full() if self._busy else unavailable("no replica could answer")
+            why = f"{self.method} failed in the middle of the answer"
+            raise ApiError(500, why, code="answer_broken_off") from cause
+        if len(failures) == MOST_FAILURES:  # it may be the cause
+            why = f"this request failed {MOST_FAILURES} times"
+            raise ApiError(500, why, code=GIVEN_UP) from cause
+        if self._busy:
+            raise overloaded("every replica's waiting line is full; try again shortly")
+        raise unavailable("no replica could answer")
 
     def _took(self, request: DecodeRequest, chunk: DecodeChunk) -> None:
         self._began = True
@@ -262,9 +261,13 @@ def observation_of(
 def sample_of(answer: Answer, owner: str) -> Sample:
     """Return the sample of a finished answer."""
     prompt = answer.prompt
+    if prompt.conversation is not None:
+        conversation = prompt.conversation.origin
+    else:  # a conversation of its own
+        conversation = sha256(json.dumps(prompt.token_ids).encode()).hexdigest()
     return Sample(
         id=answer.request_id,
-        conversation=origin_of(prompt.messages, prompt.token_ids),
+        conversation=conversation,
         owner=owner,
         fit_id=answer.decision.fit_id,
         cluster=answer.decision.cluster,
