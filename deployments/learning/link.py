@@ -19,15 +19,7 @@ from deployments.errors import ApiError, unavailable
 from deployments.learning.feedback import Exchange, Feedback
 from deployments.loads.board import IDLE_SECONDS, LoadsLine
 from deployments.metrics import Metrics
-from schemas import (
-    TEMPERATURE_BANDS,
-    DriftReport,
-    LoadReport,
-    Observation,
-    RoutingTable,
-    Snapshot,
-    TableUpdate,
-)
+from schemas import DriftReport, LoadReport, Observation, RoutingTable, Snapshot, TableUpdate
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +165,6 @@ class FeedbackLink:
             table = reply.table
             if isinstance(table, TableUpdate):
                 table = self.table.updated(table)
-            self._count_changes(table)
             self.table, self._updated = table, time.monotonic()
         self._metrics.table_version.set(self.table.version)
         self.epoch, self.ingresses = reply.epoch, reply.ingresses
@@ -185,14 +176,3 @@ class FeedbackLink:
     def _found(self, problem: str | None) -> None:
         self.problem = problem
         self._metrics.learning.set(0.0 if problem else 1.0)
-
-    def _count_changes(self, table: RoutingTable) -> None:
-        # The first table replaces the one from disk: what changed before counts elsewhere.
-        if self._exchanged is None or table.fit_id != self.table.fit_id:
-            return
-        rows = zip(self.table.assignment, table.assignment, strict=True)
-        for cluster, (before, after) in enumerate(rows):
-            for band, old, new in zip(TEMPERATURE_BANDS, before, after, strict=True):
-                if new != old:
-                    tags = {"method": new, "cluster": str(cluster), "temperature_band": band}
-                    self._metrics.favourite_changes.inc(tags=tags)

@@ -121,11 +121,7 @@ class Circuits:
 
     def ended(self, method: str, since: float, failed: bool | None) -> None:
         """Count the end of a request that was sent at `since`, as `Circuit.ended`."""
-        circuit = self._circuits[method]
-        before = circuit.opened
-        circuit.ended(since, failed, self._clock())
-        if circuit.opened not in (None, before):
-            self._metrics.circuit_opened.inc(tags={"method": method})
+        self._circuits[method].ended(since, failed, self._clock())
         self._publish(method)
 
     def _publish(self, method: str) -> None:
