@@ -25,13 +25,13 @@ from deployments.configuration import (
     live_fields,
     validated,
 )
-from deployments.declared import LOOK_SECONDS, Declaration
+from deployments.declared import LOOK_SECONDS, Capacity, Declared, look
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import QUEUED_REQUESTS, Slots
 from deployments.head_training.actor import SampleLine, head_training_actor
 from deployments.learning.feedback import feedback_actor
-from deployments.learning.link import FLUSH_SECONDS, FeedbackLink
-from deployments.loads.board import REPORT_SECONDS, LoadsLine, load_board
+from deployments.learning.link import FeedbackLink
+from deployments.loads import LoadsLine, load_board
 from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
 from deployments.replica.placement import resources_of
@@ -65,8 +65,10 @@ class Ingress:
         import_without_torch()
         context = serve.get_replica_context()
         application = context.app_name
-        self._declaration = (
-            Declaration(application, context.deployment, context.replica_tag) if declared else None
+        self._look = (
+            partial(look, application, context.deployment, context.replica_tag, Capacity())
+            if declared
+            else None
         )
 
         def connect(find: Callable[[str, AppConfig], Any]) -> Callable[[], Awaitable[Any]]:
@@ -80,9 +82,8 @@ class Ingress:
         self._link = FeedbackLink(
             served_table(config),
             connect(feedback_actor),
-            LoadsLine(connect(load_board), REPORT_SECONDS),
-            flush_seconds=FLUSH_SECONDS,
-            metrics=metrics,
+            LoadsLine(connect(load_board)),
+            metrics,
         )
         training = config.feedback.drafter_training
         self._samples = SampleLine(connect(head_training_actor)) if training else None
@@ -130,10 +131,10 @@ class Ingress:
         self._answerer.config = config.router
         logger.info("settings in force: %s", live_fields(config))
 
-    async def _follow(self, declaration: Declaration) -> None:
+    async def _follow(self, look: Callable[[], Declared | None]) -> None:
         """Take over changed `args` that need no restart, and have a replica make room for its
         replacement."""
-        declared = await asyncio.to_thread(declaration.look)
+        declared = await asyncio.to_thread(look)
         if declared is None:
             return
         if declared.args != self._args:
@@ -161,8 +162,8 @@ class Ingress:
             await exchanges.enter_async_context(self._link.exchanging())
             if self._samples is not None:
                 await exchanges.enter_async_context(self._samples.sending())
-            if self._declaration is not None:
-                follow = partial(self._follow, self._declaration)
+            if self._look is not None:
+                follow = partial(self._follow, self._look)
                 following = asyncio.create_task(forever(follow, lambda _: LOOK_SECONDS))
                 exchanges.callback(following.cancel)
             yield

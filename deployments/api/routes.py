@@ -17,7 +17,14 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from deployments.api.answering import Answering, caller_of, headers_of, ignore, ignore_capped
+from deployments.api.answering import (
+    Answering,
+    caller_of,
+    headers_of,
+    ignore,
+    ignore_capped,
+    slo_of,
+)
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.event_stream import Begun, streamed
 from deployments.api.generation import GenerationRequest
@@ -41,7 +48,6 @@ from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer
 from deployments.request.answered import Answer
-from deployments.request.objectives import slo_of
 from deployments.request.prompt import Prompt
 from schemas import AppConfig
 

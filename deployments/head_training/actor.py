@@ -23,7 +23,7 @@ from deployments.head_training.canaries import CanaryJudge
 from deployments.head_training.samples import Samples
 from deployments.head_training.trainer import HeadTrainer
 from deployments.head_training.versions import VersionStore
-from deployments.loads.board import Loads, load_board
+from deployments.loads import Loads, load_board
 from deployments.logs import log_with_serve
 from deployments.rollout import read_by_learning, version_of
 from schemas import AppConfig, LoadReport, Sample

@@ -17,7 +17,7 @@ from typing import TypeVar
 from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.errors import ApiError, unavailable
 from deployments.learning.feedback import Exchange, Feedback
-from deployments.loads.board import IDLE_SECONDS, LoadsLine
+from deployments.loads import IDLE_SECONDS, LoadsLine
 from deployments.metrics import Metrics
 from schemas import DriftReport, LoadReport, Observation, RoutingTable, Snapshot, TableUpdate
 
@@ -42,7 +42,6 @@ class FeedbackLink:
         table: RoutingTable,
         connect: Callable[[], Awaitable[Feedback]],
         loads: LoadsLine,
-        flush_seconds: float,
         metrics: Metrics,
     ) -> None:
         self.table = table
@@ -59,7 +58,6 @@ class FeedbackLink:
         self._metrics = metrics
         self._line = ActorLine(connect)
         self._loads = loads
-        self._flush_seconds = flush_seconds
         self._waiting: OrderedDict[str, Observation] = OrderedDict()
         self._taken: set[str] = set()
         """Those among them that the actor has learned from and not stored."""
@@ -149,7 +147,7 @@ class FeedbackLink:
 
     async def _exchange_forever(self) -> None:
         def pause(_: float) -> float:
-            return self._line.pause(self._flush_seconds if self._waiting else IDLE_SECONDS)
+            return self._line.pause(FLUSH_SECONDS if self._waiting else IDLE_SECONDS)
 
         await forever(self.exchange, pause)
 

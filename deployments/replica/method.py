@@ -19,7 +19,7 @@ from deployments import traces
 from deployments.actors import FEEDBACK, ActorAwayError, ActorLine, forever, running_actors
 from deployments.artifacts import method_specs, served_table
 from deployments.configuration import validated
-from deployments.loads.board import (
+from deployments.loads import (
     IDLE_SECONDS,
     MOST_INTERVALS,
     REPORT_SECONDS,

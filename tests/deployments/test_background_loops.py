@@ -8,9 +8,9 @@ import pytest
 from deployments.actors import ActorLine, forever
 from deployments.head_training.actor import SampleLine
 from deployments.learning.link import FeedbackLink
-from deployments.loads.board import LoadsLine
+from deployments.loads import LoadsLine
 from ops.common.simulated_time import run_simulated
-from tests.deployments.loads.test_load_reports import Replica
+from tests.deployments.test_load_reports import Replica
 
 
 class Broken:
@@ -80,8 +80,7 @@ class Loop:
 )
 def test_the_lines_of_an_ingress_go_on(monkeypatch, kind, once, work):
     broken, line = Broken(2), object.__new__(kind)
-    line._line, line._poll_seconds = ActorLine(None), 0.25
-    line._waiting, line._flush_seconds = {}, 0.25
+    line._line, line._waiting = ActorLine(None), {}
     monkeypatch.setattr(line, once, broken.asked, raising=False)
     run_for(60.0, lambda: work(line))
     assert len(broken.calls) > 3

@@ -12,12 +12,12 @@ from openai.types.responses import response_create_params
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from deployments.api.answering import DEADLINE
 from deployments.api.embeddings import EmbeddingRequest
 from deployments.api.generation import ONLY, WITHOUT_EFFECT, GenerationRequest
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest
-from deployments.request.objectives import DEADLINE
 
 PAGE = {"/", "/web/{name}", "/openapi.json"}
 CHATS = "/v1/chat/completions"

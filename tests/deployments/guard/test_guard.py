@@ -11,13 +11,12 @@ from observations import load
 from pydantic import ValidationError
 from ray.exceptions import TaskCancelledError
 
-from deployments.api.answering import NO_LEARNING, shed
+from deployments.api.answering import DEADLINE, FIRST, NO_LEARNING, TOKEN, shed
 from deployments.errors import ApiError, line_full, missed, request_fault
 from deployments.guard.caller import Caller
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
-from deployments.request.objectives import DEADLINE, FIRST, TOKEN
 from schemas import GuardConfig
 
 

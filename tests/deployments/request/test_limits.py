@@ -6,9 +6,9 @@ import json
 import pytest
 from asking import HELLO, Client, Clock, Counted, answered, broken, events, prompt, spoken, until
 
+from deployments.api.answering import DEADLINE
 from deployments.errors import ApiError
 from deployments.request.circuits import CONSECUTIVE_FAILURES, PAUSE_SECONDS
-from deployments.request.objectives import DEADLINE
 from schemas import DecodeChunk
 from workers.engine import EngineBusyError
 

@@ -3,8 +3,8 @@
 import pytest
 from asking import HELLO
 
+from deployments.api.answering import FIRST, TOKEN, slo_of
 from deployments.errors import ApiError
-from deployments.request.objectives import FIRST, TOKEN, slo_of
 from deployments.request.refusals import Refusals
 from router.constraints import Slo
 from workers.methods import get_method

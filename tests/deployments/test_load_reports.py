@@ -8,8 +8,8 @@ from asking import Clock
 from observations import load
 
 from deployments.actors import ActorLine
+from deployments.loads import LoadBoard, LoadsLine
 from deployments.loads import board as board_module
-from deployments.loads.board import LoadBoard, LoadsLine
 from deployments.replica.method import MethodReplica
 from ops.common.simulated_time import run_simulated
 
@@ -27,7 +27,7 @@ class Door:
 
     def __init__(self):
         self.board = None
-        self.line = LoadsLine(self.connect, 0.25)
+        self.line = LoadsLine(self.connect)
 
     async def connect(self):
         if self.board is None:
@@ -36,7 +36,7 @@ class Door:
 
 
 async def test_the_last_report_of_each_replica_counts_until_it_expires(clock):
-    board = LoadBoard(0.25)
+    board = LoadBoard()
     await board.report(load("a", running=1))
     await board.report(load("a", running=2))
     clock.now += 1.0
@@ -51,11 +51,11 @@ async def test_the_last_report_of_each_replica_counts_until_it_expires(clock):
 
 async def test_a_young_board_does_not_hide_replicas_known_before(clock):
     door = Door()
-    door.board = LoadBoard(0.25)
+    door.board = LoadBoard()
     await door.board.report(load("a"))
     await door.board.report(load("b"))
     await door.line.fetch()
-    door.board, door.line._line._remote = LoadBoard(0.25), None
+    door.board, door.line._line._remote = LoadBoard(), None
     await door.board.report(load("b", running=3))
     await door.line.fetch()
     assert {r.replica: r.running for r in door.line.reports} == {"a": 0, "b": 3}
@@ -71,7 +71,7 @@ async def test_a_young_board_does_not_hide_replicas_known_before(clock):
 def test_an_ingress_hears_of_a_change_at_once_and_otherwise_once_a_second():
     async def heard():
         now = asyncio.get_running_loop().time
-        board, began = LoadBoard(0.25), now()
+        board, began = LoadBoard(), now()
         await board.report(load("a"))
         seen = (await board.loads()).number
         assert (await board.loads(seen + 1)).number == seen, "of an earlier board"
@@ -92,7 +92,7 @@ def test_an_ingress_hears_of_a_change_at_once_and_otherwise_once_a_second():
 
 def test_a_replica_reports_changes_at_once_and_otherwise_once_a_second():
     async def reported():
-        board = LoadBoard(0.25)
+        board = LoadBoard()
         replica, times, now = Replica([board]), [], asyncio.get_running_loop().time
 
         async def report(one):
@@ -148,7 +148,7 @@ def test_a_new_board_hears_from_every_replica_before_it_settles(monkeypatch):
         names, boards = {str(i) for i in range(8)}, []
         tasks = [asyncio.create_task(Replica(boards, i)._report_forever()) for i in names]
         await asyncio.sleep(60.0)
-        boards.append(LoadBoard(0.25))
+        boards.append(LoadBoard())
         while not (loads := await boards[-1].loads()).settled:
             await asyncio.sleep(0.01)
         for task in tasks:
@@ -160,7 +160,7 @@ def test_a_new_board_hears_from_every_replica_before_it_settles(monkeypatch):
 
 async def test_while_the_board_is_away_the_last_reports_stay(caplog):
     door = Door()
-    door.board = LoadBoard(3600.0)
+    door.board = LoadBoard()
     await door.board.report(load("a"))
     await door.line.fetch()
     door.board, door.line._line._remote = None, None

@@ -28,7 +28,7 @@ REPORT_SECONDS = 0.25
 """Least seconds between two reports of a replica, and between two polls of an ingress."""
 IDLE_SECONDS = 1.0
 """The same while nothing changes."""
-_MISSED_REPORTS = 12
+EXPIRY_SECONDS = 12 * REPORT_SECONDS
 MOST_INTERVALS = 4
 """Longest pause after failed reports, in intervals of reports. Every replica has to report to a new
 board before the board counts those that have not as lost."""
@@ -45,27 +45,23 @@ class Loads:
 
 
 class LoadBoard:
-    """Keep the last report of each replica; reports that are not renewed expire.
+    """Keep the last report of each replica; reports that are not renewed expire."""
 
-    report_seconds: how often a replica reports.
-    """
-
-    def __init__(self, report_seconds: float = REPORT_SECONDS) -> None:
-        self._report_seconds = report_seconds
-        self._pinned: dict[str, tuple[float, LoadReport]] = {}
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, LoadReport]] = {}
         self._changes, self._changed = 0, asyncio.Event()
         self._born = self._called = time.monotonic()
 
     async def report(self, load: LoadReport) -> None:
         """Replace the last report of a replica."""
         self._called = time.monotonic()
-        _, before = self._pinned.get(load.replica, (0.0, None))
+        _, before = self._last.get(load.replica, (0.0, None))
         if before is None or differs(load, before):
             self._changes += 1
             self._changed.set()
             self._changed = asyncio.Event()
         # By the time of arrival on this machine's clock: replicas' clocks may differ.
-        self._pinned[load.replica] = (self._called, load)
+        self._last[load.replica] = (self._called, load)
 
     async def loads(self, seen: int | None = None) -> Loads:
         """Return the reports that have not expired.
@@ -77,10 +73,10 @@ class LoadBoard:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), IDLE_SECONDS)
         self._called = now = time.monotonic()
-        horizon = now - _MISSED_REPORTS * self._report_seconds
-        self._pinned = {r: seen for r, seen in self._pinned.items() if seen[0] >= horizon}
+        horizon = now - EXPIRY_SECONDS
+        self._last = {r: told for r, told in self._last.items() if told[0] >= horizon}
         return Loads(
-            reports=tuple(load for _, load in self._pinned.values()),
+            reports=tuple(load for _, load in self._last.values()),
             settled=self._born < horizon,
             number=self._changes,
         )
@@ -112,10 +108,9 @@ def load_board(application: str, _config: AppConfig) -> Any:
 class LoadsLine:
     """Hold the replicas' last reports, which stay active while the board is away."""
 
-    def __init__(self, connect: Callable[[], Awaitable[LoadBoard]], poll_seconds: float) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[LoadBoard]]) -> None:
         self.reports: tuple[LoadReport, ...] = ()
         self._line = ActorLine(connect)
-        self._poll_seconds = poll_seconds
         self._away = False
         self._seen: int | None = None
 
@@ -135,5 +130,4 @@ class LoadsLine:
         self.reports = tuple(({load.replica: load for load in kept} | fresh).values())
 
     async def fetch_forever(self) -> None:
-        """Fetch the reports every `poll_seconds`."""
-        await forever(self.fetch, lambda _: self._line.pause(self._poll_seconds))
+        await forever(self.fetch, lambda _: self._line.pause(REPORT_SECONDS))
