@@ -23,7 +23,6 @@ from deployments.learning.storage import Storage
 from deployments.logs import log_with_serve
 from deployments.metrics import DriftMetrics
 from deployments.rollout import read_by_learning, version_of
-from router import predict
 from router.learner import Learner
 from schemas import (
     AppConfig,
@@ -205,24 +204,7 @@ class Feedback:
             replica,
             at_once=True,
         )
-        if not taken or self._callers.unstored.intersection(told):
-            return False
-        learned = self._learner.table
-        times = {
-            name: f"{predict.step_ratio(learned, m, 1.0):.2f}, "
-            f"{predict.step_ratio(learned, m, predict.FULL_BATCH):.2f} and "
-            f"{learned.live.prefill_ratio[m]:.2f}"
-            for m, name in enumerate(learned.methods)
-        }
-        logger.info(
-            "steps alone, steps of %d at once and prefills on %s take so many times as long as on "
-            "%s, where the table was measured: %s",
-            predict.FULL_BATCH,
-            replica,
-            table.measured_under.machine,
-            {stats.method: times[stats.method] for stats in answers if stats.method in times},
-        )
-        return True
+        return taken and not self._callers.unstored.intersection(told)
 
     async def follow_heads(self, versions: Mapping[str, int]) -> None:
         """Discount what was learned of methods whose head was exchanged.
