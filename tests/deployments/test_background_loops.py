@@ -86,25 +86,8 @@ def test_the_lines_of_an_ingress_go_on(monkeypatch, kind, once, work):
     assert len(broken.calls) > 3
 
 
-def test_a_replica_reports_on_after_an_error():
-    board = SimpleNamespace(report=(reported := Broken(0)).asked)
-    run_for(5.0, Replica([board], metrics=Broken(2))._report_forever)
-    assert len(reported.calls) > 3
-
-
 def test_a_replica_whose_warm_up_failed_reports():
     board, warm_up = SimpleNamespace(report=(reported := Broken(0)).asked), Broken(1)
     run_for(5.0, Replica([board], warm_up=warm_up.asked)._report_forever)
     assert len(warm_up.calls) == 1
     assert len(reported.calls) > 3
-
-
-def test_a_replica_follows_heads_on_after_an_error(monkeypatch):
-    async def at_once(call):
-        call()
-
-    monkeypatch.setattr("deployments.replica.method.asyncio.to_thread", at_once)
-    metrics = Broken(2)
-    follower = SimpleNamespace(follow=lambda: None, serving={})
-    run_for(60.0, lambda: Replica([], metrics=metrics)._follow_forever(follower))
-    assert len(metrics.calls) > 3

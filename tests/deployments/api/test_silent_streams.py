@@ -171,12 +171,6 @@ async def test_the_openai_package_takes_it(service):
     assert said[0].specadapt["method"] in service.ingress.streams
 
 
-async def test_the_openai_package_raises_its_errors(service):
-    service.failure, client = RuntimeError("broken on purpose"), service.openai()
-    with pytest.raises(openai.APIError, match="failed"):
-        [one async for one in await client.chat.completions.create(**ASKED[CHAT])]
-
-
 async def test_the_anthropic_package_takes_it(service):
     client = service.anthropic()
     async with client.messages.stream(**HELLO) as stream:

@@ -60,14 +60,6 @@ def test_a_replica_without_a_cache_holds_nothing():
         assert held_by(flying) == [HASHED, 0]
 
 
-def test_the_longest_prefix_wins():
-    flying = Flying(
-        holding("1", PROMPT[:40]), holding("2"), holding("3", PROMPT[:150]), table=TABLE
-    )
-    assert first_of(flying, asking("x")) == "2"
-    assert held_by(flying) == [32, HASHED, 128]
-
-
 tokens = st.lists(st.integers(0, 50_000), max_size=600)
 
 
@@ -147,8 +139,3 @@ def test_the_prediction_is_that_of_the_replica_that_holds_it():
     without, with_it = (Prospect(TABLE, one).under(loads)["naive"] for one in (ask, held))
     assert without.first - with_it.first == pytest.approx(HASHED * 0.0008)
     assert without.per_token == with_it.per_token
-
-
-def test_a_report_without_a_table_prefers_nobody():
-    flying = Flying(load("1"), holding("2"))
-    assert first_of(flying, asking("x"), ("1", "2")) == "1"

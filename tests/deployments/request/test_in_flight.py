@@ -1,6 +1,11 @@
 """What an ingress has under way, in addition to what its replicas report."""
 
+import numpy as np
+import pytest
 from observations import Flying, load, request, tracked
+from served import small_table
+
+from schemas import EncoderInfo
 
 
 def report(replica, methods, outstanding=0, requests=None, waiting=0, **more):
@@ -109,6 +114,26 @@ def test_where_some_wait_the_next_one_waits_too():
     with tracked(flying, request("x")):
         [load] = loads_of(flying)
         assert (load.running, load.waiting) == (8, 3)
+
+
+def test_a_request_counts_by_the_tokens_that_are_expected():
+    """Clients allow far more than answers have."""
+    flying = Flying(report("1", ("a",)))
+    with tracked(flying, request("x", tokens=2048, expected_tokens=60)):
+        assert [load.outstanding_tokens for load in loads_of(flying)] == [60]
+
+
+@pytest.mark.parametrize(("fits", "first"), [(True, "fast"), (False, "slow")])
+def test_a_replica_whose_steps_take_longer_has_more_work(fits, first):
+    """As much as the table lets predict: without a table both have the same."""
+    table = small_table(EncoderInfo(name="none", dimension=2, sha256="0" * 64), np.eye(2), ("a",))
+    busy = {"running": 1, "running_by_method": {"a": 1}, "mean_batch": 1.0}
+    reports = [
+        load(name, methods=("a",), outstanding_tokens=90, recent_step_seconds={"a": step}, **busy)
+        for name, step in (("slow", 0.06), ("fast", 0.02))
+    ]
+    flying = Flying(*reports, table=table if fits else None)
+    assert flying.ranked(["slow", "fast"], request("x"))[0] == first
 
 
 def test_an_ended_request_gives_its_place_back():

@@ -44,18 +44,6 @@ def test_a_scope_does_not_notice_what_another_has_asked(embed, embedded):
     assert embedded == ["secret", "secret"]
 
 
-def test_a_failure_is_not_kept(embedded):
-    def fails(text):
-        embedded.append(text)
-        raise RuntimeError("no memory")
-
-    embed = remembered(fails)
-    for _ in range(2):
-        with pytest.raises(RuntimeError):
-            embed("", "a")
-    assert len(embedded) == 2
-
-
 async def test_prompts_are_routed_by_the_vectors_kept(ingress, encoder):
     text = "Write a Python function that reverses a list, and one that sorts it."
     asked = prompt(text=text)

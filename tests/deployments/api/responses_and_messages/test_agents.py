@@ -12,9 +12,6 @@ from agents import (
     Runner,
     function_tool,
 )
-from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
 
@@ -68,31 +65,6 @@ async def test_the_agents_sdk_calls_a_tool_and_then_answers(
     assert items[:2] == ["tool_call_item", "tool_call_output_item"]
     assert len(result.raw_responses) == 2
     assert isinstance(result.final_output, str)
-
-
-async def test_langchain_binds_tools(tools_ingress):
-    get_weather = tool("get_weather")(weather)
-    chat = ChatOpenAI(
-        model="tiny",
-        base_url="http://test/v1",
-        api_key="none",
-        http_async_client=tools_ingress.http,
-        max_tokens=100,
-        temperature=0,
-    )
-    forced = chat.bind_tools([get_weather], tool_choice="get_weather", strict=True)
-    question = HumanMessage("hello")
-    answer = await forced.ainvoke([question])
-    [call] = answer.tool_calls
-    assert call["args"]["city"] in ("Paris", "Oslo")
-    pieces = [piece async for piece in forced.astream([question])]
-    joined = pieces[0]
-    for piece in pieces[1:]:
-        joined += piece
-    assert joined.tool_calls[0]["args"] == call["args"]
-    result = ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])
-    free = chat.bind_tools([get_weather])
-    assert (await free.ainvoke([question, answer, result])).usage_metadata["output_tokens"] > 0
 
 
 async def test_llama_index_calls_a_tool(tools_ingress):
