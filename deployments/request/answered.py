@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import TypeVar
 
 from deployments.errors import GIVEN_UP, REQUEST_FAULT, ApiError, overloaded, unavailable
-from deployments.request.calls import Call, Calls, Chunks, DeadlineError, Terms
+from deployments.request.calls import Call, Calls, Chunks, Cut, DeadlineError
 from deployments.request.prompt import Prompt
 from schemas import Decision, DecodeChunk, DecodeRequest, DecodeStats, Observation, Sample
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
@@ -58,10 +58,7 @@ class Answer:
     chunks: Chunks
     """What to read."""
 
-    def __init__(
-        self, calls: Calls, routed: Routed, prompt: Prompt, cut: Callable[[DecodeStats, bool], None]
-    ) -> None:
-        """cut: takes the statistics of each attempt that does not end the response."""
+    def __init__(self, calls: Calls, routed: Routed, prompt: Prompt, cut: Cut) -> None:
         self.routed, self.prompt = routed, prompt
         self.decision = decision = routed.decision
         self.request_id = uuid.uuid4().hex
@@ -75,7 +72,7 @@ class Answer:
         """Of the method that finished the response."""
         others = [method for method in decision.ranked if method != decision.method]
         self._attempts = enumerate([decision.method, *(others or [decision.method])])
-        self._calls, self._terms = calls, Terms(prompt.whole, routed.deadline(prompt), cut)
+        self._calls, self._deadline, self._cut = calls, routed.deadline(prompt), cut
         self._call: Call | None = None
         self._failed_over = self._began = self._busy = False
         self._failures: list[Exception] = []
@@ -129,7 +126,8 @@ class Answer:
             for attempt, method in self._attempts:
                 if self._calls.circuits.admits(method):
                     self._failed_over = attempt > 0
-                    return Call(self._calls, self._request(method), self._terms)
+                    request, whole = self._request(method), self.prompt.whole
+                    return Call(self._calls, request, self._deadline, self._cut, whole=whole)
         cause = failures[-1] if failures else None
         if self._began:
             why = f"{self.method} failed in the middle of the answer"

@@ -11,7 +11,7 @@ from simulated_ingress import Simulated, asked
 
 from deployments.metrics import Metrics
 from deployments.request import circuits as breakers
-from deployments.request.calls import Call, Calls, DeadlineError, Terms
+from deployments.request.calls import Call, Calls, DeadlineError
 from deployments.request.circuits import Circuits
 from deployments.request.in_flight import InFlight
 from deployments.request.progress import AVERAGED_STEPS, Progress
@@ -142,10 +142,10 @@ def test_a_deadline_counts_against_a_method_that_was_working(
         circuits = Circuits(["draft"], Metrics())
         in_flight = InFlight(lambda: state.loads)
         calls = Calls({"draft": stream}, state, circuits, in_flight)
-        terms = Terms(False, asyncio.get_running_loop().time() + 0.2, lambda *_: None)
+        deadline = asyncio.get_running_loop().time() + 0.2
         for i in range(others):
             in_flight.begin(REQUEST.model_copy(update={"request_id": str(i)}))
-        call = Call(calls, REQUEST, terms)
+        call = Call(calls, REQUEST, deadline, lambda *_: None, whole=False)
         await call.next()
         with pytest.raises(DeadlineError):
             await call.next()
