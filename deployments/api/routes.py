@@ -286,8 +286,9 @@ class HttpApi:
         ignored = None if self.config.http.strict_fields else set[str]()
         body = await self._body(request)
         read = partial(parse, kind, body, self._reader.sampling_defaults, ignored)
-        tokenizers, large = self._reader.tokenizers, len(body) > LARGE_BYTES
-        asked = await tokenizers.in_turn(caller_of(request), len(body), read) if large else read()
+        in_turn, caller = self._reader.tokenizers.read, caller_of(request)
+        large = len(body) > LARGE_BYTES
+        asked = await in_turn(caller, len(body), lambda _: read()) if large else read()
         if ignored:
             ignore(request, ignored)
             logger.info("fields ignored on %s: %s", request.scope["path"], listed(ignored))
