@@ -25,11 +25,8 @@ class Slots:
     Requests without a body, such as `/health`, take none.
     """
 
-    def __init__(
-        self, app: ASGIApp, ongoing: int, queued: int, body_seconds: float = BODY_SECONDS
-    ) -> None:
+    def __init__(self, app: ASGIApp, ongoing: int, queued: int) -> None:
         self._app = app
-        self.body_seconds = body_seconds
         self.free = asyncio.Semaphore(ongoing)
         self.most = ongoing + queued
         self.inside: dict[Arrival, None] = {}
@@ -101,7 +98,7 @@ class Arrival:
 
     async def _part(self, began: float) -> Message:
         try:
-            async with asyncio.timeout_at(began + self._slots.body_seconds) as self._timer:
+            async with asyncio.timeout_at(began + BODY_SECONDS) as self._timer:
                 message = await self._receive()
         except TimeoutError:
             self._dropped = True

@@ -13,13 +13,14 @@ BODY = json.dumps(HELLO | {"ignore_eos": True}).encode()
 
 
 @pytest.fixture
-async def asked(ingress):
+async def asked(ingress, monkeypatch):
     """Asks an application with the slots that the test wants; ends what it leaves open."""
     clients, apps = [], []
 
     def ask(body=None, more=False, path="/v1/chat/completions", method="POST", **settings):
         if settings or not apps:
-            settings = {"ongoing": 2, "queued": 2, "body_seconds": 600.0} | settings
+            monkeypatch.setattr(slots, "BODY_SECONDS", settings.pop("body_seconds", 600.0))
+            settings = {"ongoing": 2, "queued": 2} | settings
             apps.append(Slots(ingress.app, **settings))
         clients.append(Client(apps[-1], path, method=method))
         if body is not None:
