@@ -21,6 +21,10 @@ logger = logging.getLogger(__name__)
 FEEDBACK, LOADS, DRAFTERS = "feedback", "loads", "drafters"
 """Roles: what learns to route, what relays the replicas' load reports, what trains drafters."""
 
+PACKAGES = ("deployments", "router", "workers", "specadapt")
+"""The loggers that all of ours descend from."""
+SERVE = "ray.serve"
+
 LEASE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 10.0
 _TIMEOUT_SECONDS = 5.0
@@ -97,17 +101,45 @@ def _away(error: Exception, seconds: float) -> ActorAwayError:
     return ActorAwayError(str(cause).strip().rpartition("\n")[2] or type(cause).__name__)
 
 
-def end_when_idle(idle_seconds: Callable[[], float]) -> None:
-    """End the calling actor after LEASE_SECONDS without a call."""
-    handle = ray.get_runtime_context().current_actor
+class _ToServe(logging.Handler):
+    """Hand records to Ray Serve's logger, whose handlers change with its configuration."""
 
-    def watch() -> None:
-        while idle_seconds() < LEASE_SECONDS:
-            time.sleep(LEASE_SECONDS / 10)
-        logger.info("no call for %.0f s: ending", LEASE_SECONDS)
-        ray.kill(handle, no_restart=True)
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger(SERVE).handle(record)
 
-    threading.Thread(target=watch, daemon=True).start()
+
+def log_with_serve() -> None:
+    """Write this process's lines of level INFO and above where Ray Serve writes its own.
+
+    In a replica these are the replica's file among Serve's logs and standard error; in another
+    actor standard error alone. Ray gives other loggers no level and no handler.
+    """
+    for package in PACKAGES:
+        ours = logging.getLogger(package)
+        ours.setLevel(logging.INFO)
+        if not any(isinstance(handler, _ToServe) for handler in ours.handlers):
+            ours.addHandler(_ToServe())
+
+
+def _leased(body: type) -> type:
+    """Return `body` as an actor's class: it logs with Ray Serve, and ends after LEASE_SECONDS
+    without a call."""
+
+    def begin(actor: Any, *args: Any) -> None:
+        log_with_serve()
+        super(made, actor).__init__(*args)
+        handle = ray.get_runtime_context().current_actor
+
+        def watch() -> None:
+            while actor.idle_seconds() < LEASE_SECONDS:
+                time.sleep(LEASE_SECONDS / 10)
+            logger.info("no call for %.0f s: ending", LEASE_SECONDS)
+            ray.kill(handle, no_restart=True)
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    made = type(body.__name__, (body,), {"__init__": begin})
+    return made
 
 
 def named_actor(
@@ -115,9 +147,10 @@ def named_actor(
 ) -> Any:
     """Return the handle of an application's actor; create `body(*args)` if it does not exist.
 
-    version: of the settings that the actor reads and cannot change. Another one gets an actor of
-    its own, and the lease of the old one ends. Blocks on Ray's control store. Ray restarts the
-    actor with the same arguments when its process dies.
+    body: has `idle_seconds`, those since the last call. version: of the settings that the actor
+    reads and cannot change. Another one gets an actor of its own, and the lease of the old one
+    ends. Blocks on Ray's control store. Ray restarts the actor with the same arguments when its
+    process dies.
     """
     options = {
         "name": _name(role, application, version),
@@ -131,7 +164,7 @@ def named_actor(
         "num_gpus": num_gpus,
         "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
     }
-    return ray.remote(body).options(**options).remote(*args)
+    return ray.remote(_leased(body)).options(**options).remote(*args)
 
 
 def running_actors(role: str, application: str) -> list[Any]:

@@ -13,7 +13,7 @@ from ray import serve
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from deployments.actors import forever
+from deployments.actors import forever, log_with_serve
 from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.routes import HttpApi
@@ -32,7 +32,6 @@ from deployments.head_training.actor import SampleLine, head_training_actor
 from deployments.learning.feedback import feedback_actor
 from deployments.learning.link import FeedbackLink
 from deployments.loads import LoadsLine, load_board
-from deployments.logs import log_with_serve
 from deployments.metrics import Metrics
 from deployments.replica.placement import resources_of
 from deployments.request.answer import Answerer, Served

@@ -15,11 +15,9 @@ from deployments.actors import (
     LOADS,
     ActorAwayError,
     ActorLine,
-    end_when_idle,
     forever,
     named_actor,
 )
-from deployments.logs import log_with_serve
 from schemas import AppConfig, LoadReport
 
 logger = logging.getLogger(__name__)
@@ -91,18 +89,9 @@ def differs(one: LoadReport, other: LoadReport) -> bool:
     return one != other.model_copy(update={"time": one.time})
 
 
-class LoadBoardActor(LoadBoard):
-    """Run `LoadBoard` inside Ray."""
-
-    def __init__(self) -> None:
-        log_with_serve()
-        super().__init__()
-        end_when_idle(self.idle_seconds)
-
-
 def load_board(application: str, _config: AppConfig) -> Any:
     """Return the handle of an application's board; create it if it does not exist."""
-    return named_actor(LoadBoardActor, LOADS, application, f"{REPORT_SECONDS:g}")
+    return named_actor(LoadBoard, LOADS, application, f"{REPORT_SECONDS:g}")
 
 
 class LoadsLine:

@@ -16,11 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.actors import FEEDBACK, end_when_idle, named_actor
+from deployments.actors import FEEDBACK, named_actor
 from deployments.artifacts import exchanged_heads, served_table
 from deployments.learning.state_store import Occasion, StoreAwayError, SupersededError
 from deployments.learning.storage import Storage
-from deployments.logs import log_with_serve
 from deployments.metrics import DriftMetrics
 from deployments.rollout import read_by_learning, version_of
 from router.learner import Learner
@@ -331,19 +330,10 @@ def _restored(table: RoutingTable, state: dict[str, Any] | None) -> Learner:
         return Learner(table)
 
 
-class FeedbackActor(Feedback):
-    """Run `Feedback` inside Ray."""
-
-    def __init__(self, config: AppConfig, owner: str) -> None:
-        log_with_serve()
-        super().__init__(config, owner)
-        end_when_idle(self.idle_seconds)
-
-
 def feedback_actor(application: str, config: AppConfig) -> Any:
     """Return the handle of an application's feedback actor; create it if it does not exist.
 
     Ray restarts it with the same arguments, so it stays the owner that it was at first.
     """
     owner, version = uuid.uuid4().hex, version_of(read_by_learning(config))
-    return named_actor(FeedbackActor, FEEDBACK, application, version, config, owner)
+    return named_actor(Feedback, FEEDBACK, application, version, config, owner)

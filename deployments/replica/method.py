@@ -16,7 +16,14 @@ from ray import serve
 from ray.serve.schema import ReplicaRank
 
 from deployments import traces
-from deployments.actors import FEEDBACK, ActorAwayError, ActorLine, forever, running_actors
+from deployments.actors import (
+    FEEDBACK,
+    ActorAwayError,
+    ActorLine,
+    forever,
+    log_with_serve,
+    running_actors,
+)
 from deployments.artifacts import method_specs, served_table
 from deployments.configuration import validated
 from deployments.loads import (
@@ -26,7 +33,6 @@ from deployments.loads import (
     differs,
     load_board,
 )
-from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import pinned_cores
 from deployments.replica.heads import FOLLOW_SECONDS, HeadFollower, HeadTally
