@@ -39,11 +39,8 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True
         shuffled = random.sample(candidate_replicas, len(candidate_replicas))
-        in_flight = published(self.app_name)
-        if in_flight is None:
-            return [shuffled]
-        request = _decode_request(pending_request)
-        if request is None:
+        in_flight, request = published(self.app_name), _decode_request(pending_request)
+        if in_flight is None or request is None:
             return [shuffled]
         # Where there is no choice nothing is looked up.
         ranked = shuffled if len(shuffled) == 1 else self._ranked(shuffled, in_flight, request)
