@@ -1,4 +1,4 @@
-"""What a request says about speculation and predicted outputs, and how fast its answer has to be."""
+"""What a request says of speculation and predicted outputs, and how fast its answer has to be."""
 
 import pytest
 from asking import HELLO
