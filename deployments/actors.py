@@ -44,7 +44,8 @@ class ActorLine(Generic[Remote]):
     def __init__(self, connect: Callable[[], Awaitable[Remote]]) -> None:
         self._connect = connect
         self._remote: Remote | None = None
-        self._failures = 0
+        self.failures = 0
+        """In a row."""
 
     async def ask(
         self, call: Callable[[Remote], Awaitable[Result]], seconds: float = _TIMEOUT_SECONDS
@@ -58,9 +59,9 @@ class ActorLine(Generic[Remote]):
                 result = await call(self._remote)
         except Exception as error:  # whatever it is, the caller goes on without the actor
             self._remote = None
-            self._failures += 1
+            self.failures += 1
             raise _away(error, seconds) from error
-        self._failures = 0
+        self.failures = 0
         return result
 
     def pause(self, seconds: float, longest: float = LONGEST_PAUSE_SECONDS) -> float:
@@ -71,7 +72,7 @@ class ActorLine(Generic[Remote]):
         to `longest` seconds: an actor that fails to start would otherwise be started several
         times a second, and each start takes seconds of CPU.
         """
-        pause = min(seconds * 2.0 ** min(self._failures, 32), max(seconds, longest))
+        pause = min(seconds * 2.0 ** min(self.failures, 32), max(seconds, longest))
         return pause * random.uniform(0.8, 1.2)
 
 

@@ -100,7 +100,6 @@ class LoadsLine:
     def __init__(self, connect: Callable[[], Awaitable[LoadBoard]]) -> None:
         self.reports: tuple[LoadReport, ...] = ()
         self._line = ActorLine(connect)
-        self._away = False
         self._seen: int | None = None
 
     async def fetch(self) -> None:
@@ -108,11 +107,10 @@ class LoadsLine:
         try:
             loads = await self._line.ask(lambda board: board.loads(self._seen))
         except ActorAwayError as error:
-            if not self._away:
+            if self._line.failures == 1:
                 logger.warning("load board away, keeping the last reports: %s", error)
-            self._away = True
             return
-        self._away, self._seen = False, loads.number
+        self._seen = loads.number
         # A young board has not heard from every replica: absence says nothing yet.
         kept = () if loads.settled else self.reports
         fresh = {load.replica: load for load in loads.reports}

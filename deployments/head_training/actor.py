@@ -138,7 +138,6 @@ class SampleLine:
         self._line = ActorLine(connect)
         self._waiting: list[Sample] = []
         self._tokens = 0
-        self._away = False
 
     def add(self, sample: Sample) -> None:
         """Queue a response without waiting."""
@@ -165,11 +164,9 @@ class SampleLine:
         try:
             await self._line.ask(lambda actor: actor.take(batch), CALL_SECONDS)
         except ActorAwayError as error:
-            if not self._away:
+            if self._line.failures == 1:
                 logger.warning("head training is away, answers wait for it: %s", error)
-            self._away = True
             return
-        self._away = False
         del self._waiting[: len(batch)]
         self._tokens -= sum(sample.size for sample in batch)
 

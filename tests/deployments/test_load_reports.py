@@ -175,7 +175,7 @@ def test_pauses_grow_with_failures_in_a_row_and_end_with_them():
 
     door = Door()
     for failures, seconds in ((0, 0.25), (1, 0.5), (4, 4.0), (1000, LONGEST_PAUSE_SECONDS)):
-        door.line._line._failures = failures
+        door.line._line.failures = failures
         pauses = [door.line._line.pause(0.25) for _ in range(20)]
         assert min(pauses) >= 0.8 * seconds
         assert max(pauses) <= 1.2 * seconds
