@@ -110,7 +110,7 @@ async def test_a_replica_that_falls_silent_is_given_up_when_its_reports_stop(ing
 
     async def silent(request, _):
         if not alone:
-            ingress.answerer.in_flight.accepted(request.request_id, "silent")
+            ingress.answerer.in_flight.place(request.request_id, "silent", accepted=True)
         reached.set()
         await asyncio.Event().wait()
         yield DecodeChunk(request_id=request.request_id, text="never")
