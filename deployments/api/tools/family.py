@@ -38,10 +38,9 @@ class ToolFamily:
     ) -> tuple[list[Plain], list[dict[str, Any]]]:
         """Return a conversation as the chat template can write it, and the tools for the template:
         none without any, and where the messages tell of them."""
-        if self._traits.tools:
-            tools = [tool.for_template() for tool in offer.tools]
-            return fitted(messages, (), self._traits, self._format), tools
-        return fitted(messages, offer.callable, self._traits, self._format), []
+        written = [tool.for_template() for tool in offer.tools] if self._traits.tools else []
+        told = () if self._traits.tools else offer.callable
+        return fitted(messages, told, self._traits, self._format), written
 
     async def sampling(self, offer: Offer, asked: SamplingParams, check: Check) -> SamplingParams:
         """Return how to decode a response that may call tools.
