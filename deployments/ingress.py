@@ -90,7 +90,13 @@ class Ingress:
             Served(
                 {method: method_stream(handle) for method, handle in handles.items()},
                 Refusals(portfolios(config), elsewhere=config.engine.openai is not None),
-                Starting({m: partial(_ask, handles[m]) for m in _without_replicas(config)}),
+                Starting(
+                    {
+                        method: handle.placement.remote
+                        for method, handle in handles.items()
+                        if resources_of(method, config).min_replicas == 0
+                    }
+                ),
                 copying(config),
             ),
             self._link,
@@ -176,16 +182,6 @@ class Remote:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name).remote
-
-
-async def _ask(handle: DeploymentHandle[Any]) -> None:
-    await handle.placement.remote()
-
-
-def _without_replicas(config: AppConfig) -> list[str]:
-    """Return the methods that may have no replica."""
-    names = [method.name for method in config.methods]
-    return [name for name in names if resources_of(name, config).min_replicas == 0]
 
 
 def method_stream(handle: DeploymentHandle[Any]) -> MethodStream:
