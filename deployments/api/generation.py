@@ -228,7 +228,7 @@ class GenerationRequest(StructuredRequest, ABC):
             why = f"the answer has at most {most} tokens, got {self.min_tokens}"
             raise invalid("min_tokens", why)
         structure = self.wanted_grammar
-        own = {
+        own: dict[str, Any] = {
             "top_k": max(0, self.top_k),
             "logit_bias": {int(token): bias for token, bias in self.logit_bias.items()},
             "logprobs": self.wanted_logprobs,

@@ -45,7 +45,7 @@ class Conversations:
 
     def method(self, scope: str, conversation: Conversation | None) -> str | None:
         """Return the method of a conversation's last response, None if it is unknown."""
-        key = scope, (conversation and conversation.before) or ""
+        key = scope, "" if conversation is None else conversation.before or ""
         if key in self._methods:
             self._methods.move_to_end(key)
         return self._methods.get(key)
