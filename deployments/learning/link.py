@@ -53,8 +53,7 @@ class FeedbackLink:
         self.dropped = 0
         self.drift: DriftReport | None = None
         self._id = uuid.uuid4().hex
-        self._born = time.monotonic()
-        self._exchanged: float | None = None
+        self._exchanged = time.monotonic()
         self._metrics = metrics
         self._line = ActorLine(connect)
         self._loads = loads
@@ -71,7 +70,7 @@ class FeedbackLink:
     def age_seconds(self) -> float:
         """Return the seconds since the feedback actor last confirmed the table, or since the
         start."""
-        return time.monotonic() - (self._born if self._exchanged is None else self._exchanged)
+        return time.monotonic() - self._exchanged
 
     @property
     def loads(self) -> Sequence[LoadReport]:
