@@ -122,13 +122,13 @@ def log_with_serve() -> None:
             ours.addHandler(_ToServe())
 
 
-def _leased(body: type) -> type:
+def _leased(body: Any) -> type:
     """Return `body` as an actor's class: it logs with Ray Serve, and ends after LEASE_SECONDS
     without a call."""
 
     def begin(actor: Any, *args: Any) -> None:
         log_with_serve()
-        super(made, actor).__init__(*args)
+        body.__init__(actor, *args)
         handle = ray.get_runtime_context().current_actor
 
         def watch() -> None:
@@ -139,8 +139,7 @@ def _leased(body: type) -> type:
 
         threading.Thread(target=watch, daemon=True).start()
 
-    made = type(body.__name__, (body,), {"__init__": begin})
-    return made
+    return type(body.__name__, (body,), {"__init__": begin})
 
 
 def named_actor(

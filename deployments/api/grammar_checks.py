@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from operator import methodcaller
+from functools import partial
 from typing import Any
 
 from deployments.api.fair_threads import FairThreads
@@ -68,7 +68,7 @@ class GrammarChecks:
     async def _checked(self, key: bytes, caller: Caller, grammar: Grammar) -> str | None:
         size = len(grammar.text)
         try:
-            verdict = methodcaller("verdict", grammar)
+            verdict = partial(Helper.verdict, grammar=grammar)
             seconds, why = await self._threads.run(caller.owner, size, verdict)
         finally:
             del self._under_way[key]

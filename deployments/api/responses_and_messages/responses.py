@@ -62,9 +62,9 @@ def chat_tool(space: str | None, tool: Any) -> Any:
 def nested(one: Any) -> Any:
     """Return an object as a chat has it: its fields are those of a field with its type's name."""
     match one:
-        case {"type": "allowed_tools", "tools": list(tools), **rest}:
-            rest = rest | {"tools": [*map(nested, tools)]}
-            return {"type": "allowed_tools", "allowed_tools": rest}
+        case {"type": "allowed_tools", "tools": list(tools), **more}:
+            inside = {**more, "tools": [*map(nested, tools)]}
+            return {"type": "allowed_tools", "allowed_tools": inside}
         case {"type": "function" | "custom" | "json_schema" | "allowed_tools" as kind, **rest}:
             return {"type": kind, kind: rest}
     return one
