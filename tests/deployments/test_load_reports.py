@@ -7,9 +7,9 @@ import pytest
 from asking import Clock
 from observations import load
 
+from deployments import loads
 from deployments.actors import ActorLine
 from deployments.loads import LoadBoard, LoadsLine
-from deployments.loads import board as board_module
 from deployments.replica.method import MethodReplica
 from ops.common.simulated_time import run_simulated
 
@@ -18,7 +18,7 @@ from ops.common.simulated_time import run_simulated
 def clock(monkeypatch):
     """The board's clock."""
     made = Clock()
-    monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=made))
+    monkeypatch.setattr(loads, "time", SimpleNamespace(monotonic=made))
     return made
 
 
@@ -80,12 +80,12 @@ def test_an_ingress_hears_of_a_change_at_once_and_otherwise_once_a_second():
         await asyncio.sleep(0.25)
         await board.report(load("a", time=7.0))
         assert (await waiting).reports[0].time == 7.0
-        assert now() == began + board_module.IDLE_SECONDS
+        assert now() == began + loads.IDLE_SECONDS
         waiting = asyncio.create_task(board.loads(seen))
         await asyncio.sleep(0.25)
         await board.report(load("a", running=1))
         assert (await waiting).reports[0].running == 1
-        assert now() == began + board_module.IDLE_SECONDS + 0.25
+        assert now() == began + loads.IDLE_SECONDS + 0.25
 
     run_simulated(heard())
 
@@ -144,16 +144,16 @@ def test_a_new_board_hears_from_every_replica_before_it_settles(monkeypatch):
 
     async def settled():
         now = asyncio.get_running_loop().time
-        monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=now))
+        monkeypatch.setattr(loads, "time", SimpleNamespace(monotonic=now))
         names, boards = {str(i) for i in range(8)}, []
         tasks = [asyncio.create_task(Replica(boards, i)._report_forever()) for i in names]
         await asyncio.sleep(60.0)
         boards.append(LoadBoard())
-        while not (loads := await boards[-1].loads()).settled:
+        while not (last := await boards[-1].loads()).settled:
             await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
-        return {report.replica for report in loads.reports} == names
+        return {report.replica for report in last.reports} == names
 
     assert run_simulated(settled())
 
