@@ -21,6 +21,10 @@ logger = logging.getLogger(__name__)
 FEEDBACK, LOADS, DRAFTERS = "feedback", "loads", "drafters"
 """Roles: what learns to route, what relays the replicas' load reports, what trains drafters."""
 
+PACKAGES = ("deployments", "router", "workers", "specadapt")
+"""The loggers that all of ours descend from."""
+SERVE = "ray.serve"
+
 LEASE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 10.0
 _TIMEOUT_SECONDS = 5.0
@@ -40,7 +44,8 @@ class ActorLine(Generic[Remote]):
     def __init__(self, connect: Callable[[], Awaitable[Remote]]) -> None:
         self._connect = connect
         self._remote: Remote | None = None
-        self._failures = 0
+        self.failures = 0
+        """In a row."""
 
     async def ask(
         self, call: Callable[[Remote], Awaitable[Result]], seconds: float = _TIMEOUT_SECONDS
@@ -54,9 +59,9 @@ class ActorLine(Generic[Remote]):
                 result = await call(self._remote)
         except Exception as error:  # whatever it is, the caller goes on without the actor
             self._remote = None
-            self._failures += 1
+            self.failures += 1
             raise _away(error, seconds) from error
-        self._failures = 0
+        self.failures = 0
         return result
 
     def pause(self, seconds: float, longest: float = LONGEST_PAUSE_SECONDS) -> float:
@@ -67,7 +72,7 @@ class ActorLine(Generic[Remote]):
         to `longest` seconds: an actor that fails to start would otherwise be started several
         times a second, and each start takes seconds of CPU.
         """
-        pause = min(seconds * 2.0 ** min(self._failures, 32), max(seconds, longest))
+        pause = min(seconds * 2.0 ** min(self.failures, 32), max(seconds, longest))
         return pause * random.uniform(0.8, 1.2)
 
 
@@ -97,17 +102,44 @@ def _away(error: Exception, seconds: float) -> ActorAwayError:
     return ActorAwayError(str(cause).strip().rpartition("\n")[2] or type(cause).__name__)
 
 
-def end_when_idle(idle_seconds: Callable[[], float]) -> None:
-    """End the calling actor after LEASE_SECONDS without a call."""
-    handle = ray.get_runtime_context().current_actor
+class _ToServe(logging.Handler):
+    """Hand records to Ray Serve's logger, whose handlers change with its configuration."""
 
-    def watch() -> None:
-        while idle_seconds() < LEASE_SECONDS:
-            time.sleep(LEASE_SECONDS / 10)
-        logger.info("no call for %.0f s: ending", LEASE_SECONDS)
-        ray.kill(handle, no_restart=True)
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger(SERVE).handle(record)
 
-    threading.Thread(target=watch, daemon=True).start()
+
+def log_with_serve() -> None:
+    """Write this process's lines of level INFO and above where Ray Serve writes its own.
+
+    In a replica these are the replica's file among Serve's logs and standard error; in another
+    actor standard error alone. Ray gives other loggers no level and no handler.
+    """
+    for package in PACKAGES:
+        ours = logging.getLogger(package)
+        ours.setLevel(logging.INFO)
+        if not any(isinstance(handler, _ToServe) for handler in ours.handlers):
+            ours.addHandler(_ToServe())
+
+
+def _leased(body: Any) -> type:
+    """Return `body` as an actor's class: it logs with Ray Serve, and ends after LEASE_SECONDS
+    without a call."""
+
+    def begin(actor: Any, *args: Any) -> None:
+        log_with_serve()
+        body.__init__(actor, *args)
+        handle = ray.get_runtime_context().current_actor
+
+        def watch() -> None:
+            while actor.idle_seconds() < LEASE_SECONDS:
+                time.sleep(LEASE_SECONDS / 10)
+            logger.info("no call for %.0f s: ending", LEASE_SECONDS)
+            ray.kill(handle, no_restart=True)
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    return type(body.__name__, (body,), {"__init__": begin})
 
 
 def named_actor(
@@ -115,9 +147,10 @@ def named_actor(
 ) -> Any:
     """Return the handle of an application's actor; create `body(*args)` if it does not exist.
 
-    version: of the settings that the actor reads and cannot change. Another one gets an actor of
-    its own, and the lease of the old one ends. Blocks on Ray's control store. Ray restarts the
-    actor with the same arguments when its process dies.
+    body: has `idle_seconds`, those since the last call. version: of the settings that the actor
+    reads and cannot change. Another one gets an actor of its own, and the lease of the old one
+    ends. Blocks on Ray's control store. Ray restarts the actor with the same arguments when its
+    process dies.
     """
     options = {
         "name": _name(role, application, version),
@@ -131,7 +164,7 @@ def named_actor(
         "num_gpus": num_gpus,
         "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}},
     }
-    return ray.remote(body).options(**options).remote(*args)
+    return ray.remote(_leased(body)).options(**options).remote(*args)
 
 
 def running_actors(role: str, application: str) -> list[Any]:

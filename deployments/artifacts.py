@@ -111,7 +111,7 @@ def _unfitted(config: AppConfig, specs: Sequence[MethodSpec], why: str) -> Routi
 def served_encoder(config: AppConfig) -> Encoder | None:
     """Load the configured encoder; None, with an error in the log, if it is missing."""
     try:
-        return Encoder(_encoder_path(config))
+        return Encoder(config.router.encoder or encoder_dir())
     except EncoderMissingError as error:
         logger.error("prompts go to the default method: %s", error)
         return None
@@ -122,13 +122,9 @@ def embedding(encoder: Encoder | None) -> Embed | None:
     return None if encoder is None else lambda text: encoder.embed([text])
 
 
-def _encoder_path(config: AppConfig) -> Path:
-    return config.router.encoder or encoder_dir()
-
-
 def _encoder_info(config: AppConfig) -> EncoderInfo | None:
     try:
-        return read_info(_encoder_path(config))
+        return read_info(config.router.encoder or encoder_dir())
     except EncoderMissingError:
         return None
 

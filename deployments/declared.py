@@ -55,33 +55,21 @@ class Declared(NamedTuple):
     crowded: str | None
 
 
-class Declaration:
-    """Follow the application that an ingress's replica belongs to."""
+def look(application: str, ingress: str, replica: str, capacity: Capacity) -> Declared | None:
+    """Return what is declared; None without a Serve configuration. Blocks on Ray Serve.
 
-    def __init__(self, application: str, ingress: str, replica: str) -> None:
-        """ingress: the name of the deployment. replica: the id of this replica of it."""
-        self._application, self._ingress, self._replica = application, ingress, replica
-        self._capacity = Capacity()
-
-    def look(self) -> Declared | None:
-        """Return what is declared; None without a Serve configuration. Blocks on Ray Serve.
-
-        Only the first ingress reports replacements that cannot be scheduled.
-        """
-        client = _get_global_client()
-        assert client is not None  # a replica has a controller
-        details = ServeInstanceDetails(**client.get_serve_details())
-        application = details.applications[self._application]
-        declared = [
-            one.deployment_config.user_config
-            for name, one in application.deployments.items()
-            if name != self._ingress
-        ]
-        if not declared or not isinstance(declared[0], Mapping):
-            return None
-        replicas = application.deployments[self._ingress].replicas
-        running = [one.replica_id for one in replicas if one.state is ReplicaState.RUNNING]
-        status = details._get_status().applications[self._application]
-        crowded = self._capacity.wanted(status.deployments)
-        first = min(running, default=None) == self._replica
-        return Declared(declared[0], crowded if first else None)
+    Only the first ingress reports replacements that cannot be scheduled. ingress: the name of the
+    deployment. replica: the id of the caller's replica of it.
+    """
+    client = _get_global_client()
+    assert client is not None  # a replica has a controller
+    details = ServeInstanceDetails(**client.get_serve_details())
+    deployments = details.applications[application].deployments
+    declared = [one.deployment_config.user_config for n, one in deployments.items() if n != ingress]
+    if not declared or not isinstance(declared[0], Mapping):
+        return None
+    replicas = deployments[ingress].replicas
+    running = [one.replica_id for one in replicas if one.state is ReplicaState.RUNNING]
+    crowded = capacity.wanted(details._get_status().applications[application].deployments)
+    first = min(running, default=None) == replica
+    return Declared(declared[0], crowded if first else None)

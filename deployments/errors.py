@@ -99,11 +99,6 @@ def no_model(why: str) -> ApiError:
     return ApiError(404, why, param="model", code="model_not_found")
 
 
-def line_full() -> ApiError:
-    """Return the error for a request that no waiting line has room for."""
-    return overloaded("every replica's waiting line is full; try again shortly")
-
-
 def overloaded(message: str) -> ApiError:
     """Return the error for more requests than may wait."""
     return ApiError(429, message, code="server_busy")
@@ -112,24 +107,3 @@ def overloaded(message: str) -> ApiError:
 def unavailable(message: str) -> ApiError:
     """Return the error for a time in which no method can answer."""
     return ApiError(503, message, code="unavailable")
-
-
-def given_up(failures: int) -> ApiError:
-    """Return the error for a request that failed several times; it may be the cause."""
-    return ApiError(500, f"this request failed {failures} times", code=GIVEN_UP)
-
-
-def request_fault(message: str) -> ApiError:
-    """Return the error for a response that stopped because of the request itself."""
-    return ApiError(400, message, code=REQUEST_FAULT)
-
-
-def broken_off(method: str) -> ApiError:
-    """Return the error for a response that was sent in part and cannot be finished."""
-    return ApiError(500, f"{method} failed in the middle of the answer", code="answer_broken_off")
-
-
-def missed(started: bool) -> ApiError:
-    """Return the error for a missed deadline; `started`: part of the response was sent."""
-    where = "in the middle of the answer" if started else "before the answer began"
-    return ApiError(504, f"the deadline passed {where}", code="deadline_exceeded")

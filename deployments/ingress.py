@@ -13,7 +13,7 @@ from ray import serve
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
-from deployments.actors import forever
+from deployments.actors import forever, log_with_serve
 from deployments.api.embeddings import Embeddings
 from deployments.api.prompt_reader import PromptReader
 from deployments.api.routes import HttpApi
@@ -25,14 +25,13 @@ from deployments.configuration import (
     live_fields,
     validated,
 )
-from deployments.declared import LOOK_SECONDS, Declaration
+from deployments.declared import LOOK_SECONDS, Capacity, Declared, look
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import QUEUED_REQUESTS, Slots
 from deployments.head_training.actor import SampleLine, head_training_actor
 from deployments.learning.feedback import feedback_actor
-from deployments.learning.link import FLUSH_SECONDS, FeedbackLink
-from deployments.loads.board import REPORT_SECONDS, LoadsLine, load_board
-from deployments.logs import log_with_serve
+from deployments.learning.link import FeedbackLink
+from deployments.loads import LoadsLine, load_board
 from deployments.metrics import Metrics
 from deployments.replica.placement import resources_of
 from deployments.request.answer import Answerer, Served
@@ -65,8 +64,10 @@ class Ingress:
         import_without_torch()
         context = serve.get_replica_context()
         application = context.app_name
-        self._declaration = (
-            Declaration(application, context.deployment, context.replica_tag) if declared else None
+        self._look = (
+            partial(look, application, context.deployment, context.replica_tag, Capacity())
+            if declared
+            else None
         )
 
         def connect(find: Callable[[str, AppConfig], Any]) -> Callable[[], Awaitable[Any]]:
@@ -80,9 +81,8 @@ class Ingress:
         self._link = FeedbackLink(
             served_table(config),
             connect(feedback_actor),
-            LoadsLine(connect(load_board), REPORT_SECONDS),
-            flush_seconds=FLUSH_SECONDS,
-            metrics=metrics,
+            LoadsLine(connect(load_board)),
+            metrics,
         )
         training = config.feedback.drafter_training
         self._samples = SampleLine(connect(head_training_actor)) if training else None
@@ -90,7 +90,13 @@ class Ingress:
             Served(
                 {method: method_stream(handle) for method, handle in handles.items()},
                 Refusals(portfolios(config), elsewhere=config.engine.openai is not None),
-                Starting({m: partial(_ask, handles[m]) for m in _without_replicas(config)}),
+                Starting(
+                    {
+                        method: handle.placement.remote
+                        for method, handle in handles.items()
+                        if resources_of(method, config).min_replicas == 0
+                    }
+                ),
                 copying(config),
             ),
             self._link,
@@ -130,10 +136,10 @@ class Ingress:
         self._answerer.config = config.router
         logger.info("settings in force: %s", live_fields(config))
 
-    async def _follow(self, declaration: Declaration) -> None:
+    async def _follow(self, look: Callable[[], Declared | None]) -> None:
         """Take over changed `args` that need no restart, and have a replica make room for its
         replacement."""
-        declared = await asyncio.to_thread(declaration.look)
+        declared = await asyncio.to_thread(look)
         if declared is None:
             return
         if declared.args != self._args:
@@ -161,8 +167,8 @@ class Ingress:
             await exchanges.enter_async_context(self._link.exchanging())
             if self._samples is not None:
                 await exchanges.enter_async_context(self._samples.sending())
-            if self._declaration is not None:
-                follow = partial(self._follow, self._declaration)
+            if self._look is not None:
+                follow = partial(self._follow, self._look)
                 following = asyncio.create_task(forever(follow, lambda _: LOOK_SECONDS))
                 exchanges.callback(following.cancel)
             yield
@@ -176,16 +182,6 @@ class Remote:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name).remote
-
-
-async def _ask(handle: DeploymentHandle[Any]) -> None:
-    await handle.placement.remote()
-
-
-def _without_replicas(config: AppConfig) -> list[str]:
-    """Return the methods that may have no replica."""
-    names = [method.name for method in config.methods]
-    return [name for name in names if resources_of(name, config).min_replicas == 0]
 
 
 def method_stream(handle: DeploymentHandle[Any]) -> MethodStream:

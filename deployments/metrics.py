@@ -9,12 +9,11 @@ from collections.abc import Mapping
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-from schemas import Decision, DecodeStats, DriftReport, HeadPart, LoadReport
+from schemas import Decision, DecodeStats, DriftReport, LoadReport
 
 _SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]
 _STEP_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0]
 _TOKENS_PER_SECOND = [5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 1000.0]
-_TOKENS_PER_STEP = [1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0]
 _SEQUENCES = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0]
 
 MAX_KEYS = 1000
@@ -55,22 +54,13 @@ class Metrics:
         self.tokens_per_second = _histogram(
             "tokens_per_second", "output tokens over the engine's seconds", _TOKENS_PER_SECOND
         )
-        self.acceptance_length = _histogram(
-            "acceptance_length_tokens", "output tokens per target step", _TOKENS_PER_STEP
-        )
 
         self.settings_refused = _gauge(
             "settings_refused", "1 while the last user_config was refused, else 0"
         )
 
         self.circuit_state = _gauge("circuit_state", "0 closed, 1 half-open, 2 open", ("method",))
-        self.circuit_opened = _counter("circuit_opened", "times a circuit opened", ("method",))
         self.table_version = _gauge("table_version", "of the routing table in force")
-        self.favourite_changes = _counter(
-            "favourite_changes",
-            "new favourites in tables received",
-            ("method", "cluster", "temperature_band"),
-        )
         self.observations_waiting = _gauge(
             "observations_waiting", "not yet acknowledged by the store"
         )
@@ -109,9 +99,6 @@ class Metrics:
             self.tpot.observe(stats.decode_seconds / (stats.output_tokens - 1), tags=tags)
         if stats.target_steps > 1:
             self.step.observe(stats.decode_seconds / (stats.target_steps - 1), tags=tags)
-        if stats.target_steps:
-            length = stats.output_tokens / stats.target_steps
-            self.acceptance_length.observe(length, tags=tags)
         if stats.total_seconds > 0.0:
             speed = stats.output_tokens / stats.total_seconds
             self.tokens_per_second.observe(speed, tags=tags)
@@ -160,15 +147,6 @@ class DriftMetrics:
         self.drift.set(report.share_farther or 0.0)
 
 
-class DrafterMetrics:
-    """Hold the metrics of the training of heads."""
-
-    def __init__(self) -> None:
-        self.tuning_rounds = _counter(
-            "tuning_rounds", "tunings of a head by how they ended", ("part", "outcome")
-        )
-
-
 class ReplicaMetrics:
     """Export one replica's load, as it reports it to the ingresses."""
 
@@ -181,35 +159,22 @@ class ReplicaMetrics:
             "replica_outstanding_tokens", "expected of its requests and not yet decoded", keys
         )
         self.free_slots = _gauge("replica_free_slots", "free tokens of the KV pool", keys)
-        self.past = _gauge("replica_past_answers_bytes", "that drafts are looked up in", keys)
         self.drafter_failures = _counter(
             "replica_drafter_failures",
             "after which sequences went on without drafts",
             ("replica", "drafter"),
         )
         self._failures: Mapping[str, int] = {}
-        self.head_version = _gauge(
-            "replica_head_version", "version of the head in force", ("replica", "part")
-        )
         by_version = ("replica", "part", "version")
         self.head_steps = _counter("replica_head_steps", "steps by the head's version", by_version)
         self.head_tokens = _counter("replica_head_tokens", "tokens of these steps", by_version)
         self._heads: dict[tuple[str, int], tuple[int, int]] = {}
-        self.batch = _gauge("replica_batch_sequences", "moving mean over the steps", keys)
-        self.step = _gauge(
-            "replica_step_seconds", "moving mean over the method's steps", ("replica", "method")
-        )
-
-    def heads(self, versions: Mapping[HeadPart, int]) -> None:
-        for part, number in versions.items():
-            self.head_version.set(number, tags=self._tags | {"part": part})
 
     def reported(self, load: LoadReport) -> None:
         self.running.set(load.running, tags=self._tags)
         self.waiting.set(load.waiting, tags=self._tags)
         self.outstanding_tokens.set(load.outstanding_tokens, tags=self._tags)
         self.free_slots.set(load.free_slots, tags=self._tags)
-        self.past.set(load.past_bytes, tags=self._tags)
         for drafter, failures in load.drafter_failures.items():
             if more := failures - self._failures.get(drafter, 0):
                 self.drafter_failures.inc(more, tags=self._tags | {"drafter": drafter})
@@ -223,9 +188,6 @@ class ReplicaMetrics:
             if more := heads.tokens - tokens:
                 self.head_tokens.inc(more, tags=tags)
             self._heads[heads.part, heads.version] = heads.steps, heads.tokens
-        self.batch.set(load.mean_batch, tags=self._tags)
-        for method, seconds in load.recent_step_seconds.items():
-            self.step.set(seconds, tags=self._tags | {"method": method})
 
 
 _BY_CLUSTER = ("method", "cluster")

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from ray.util.metrics import Counter, Histogram, Metric
 
-from deployments.metrics import DrafterMetrics, DriftMetrics, KeyMetrics, Metrics, ReplicaMetrics
+from deployments.metrics import DriftMetrics, KeyMetrics, Metrics, ReplicaMetrics
 
 
 def series() -> Iterator[tuple[str, Metric]]:
     """Yield each name and its metric; a histogram has three."""
-    owners = (Metrics(), KeyMetrics(), ReplicaMetrics("a"), DriftMetrics(), DrafterMetrics())
+    owners = (Metrics(), KeyMetrics(), ReplicaMetrics("a"), DriftMetrics())
     for metric in (part for owner in owners for part in vars(owner).values()):
         if isinstance(metric, Metric):
             kinds = {Counter: ("_total",), Histogram: ("_bucket", "_sum", "_count")}

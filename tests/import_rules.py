@@ -71,7 +71,6 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
     "deployments": {
         "errors": set(),
         "transport": set(),
-        "logs": set(),
         "metrics": set(),
         "traces": set(),
         "artifacts": set(),
@@ -80,10 +79,10 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
         "declared": set(),
         "guard": {"errors", "metrics", "traces", "transport"},
         "actors": set(),
-        "loads": {"actors", "logs"},
-        "learning": {"errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"},
+        "loads": {"actors"},
+        "learning": {"errors", "metrics", "artifacts", "actors", "loads", "rollout"},
         "head_training": {
-            *("errors", "logs", "metrics", "artifacts", "actors", "loads", "rollout"),
+            *("errors", "metrics", "artifacts", "actors", "loads", "rollout"),
             "learning",
         },
         "request": {"errors", "metrics", "traces", "artifacts", "learning"},
@@ -93,7 +92,7 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
         },
         "replica": {
             *("errors", "metrics", "traces", "artifacts", "request"),
-            *("logs", "actors", "loads", "learning", "head_training", "configuration", "rollout"),
+            *("actors", "loads", "learning", "head_training", "configuration", "rollout"),
         },
     },
     "ops": {

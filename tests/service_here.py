@@ -17,7 +17,7 @@ from deployments.artifacts import copying, embedding, portfolios, served_encoder
 from deployments.guard.haproxy import free_port
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
-from deployments.loads.board import LoadBoard, LoadsLine
+from deployments.loads import LoadBoard, LoadsLine
 from deployments.metrics import Metrics
 from deployments.replica.method import merged
 from deployments.request.answer import Answerer, Served
@@ -50,7 +50,7 @@ async def ingress_here(
     config: AppConfig, engine: Engine, encoder: Encoder | None, reader: PromptReader
 ) -> Ingress:
     """Put an ingress together whose methods share one engine."""
-    feedback, board, metrics = Feedback(config), LoadBoard(3600.0), Metrics()
+    feedback, board, metrics = Feedback(config), LoadBoard(), Metrics()
     await board.report(engine.load())
 
     async def connect() -> Feedback:
@@ -62,8 +62,8 @@ async def ingress_here(
     def stream(request: DecodeRequest, whole: bool):
         return merged(engine.generate(request), lambda: float("inf") if whole else 0.0)
 
-    loads = LoadsLine(connect_board, 60.0)
-    link = FeedbackLink(served_table(config), connect, loads, 1e-6, metrics)
+    loads = LoadsLine(connect_board)
+    link = FeedbackLink(served_table(config), connect, loads, metrics)
     await loads.fetch()
     await link.exchange()
     streams: dict[str, MethodStream] = dict.fromkeys((m.name for m in config.methods), stream)

@@ -32,11 +32,6 @@ class Reasoning:
     opened: bool = False
     shown: bool = True
 
-    def content(self, text: str) -> str:
-        """Return a whole response without its reasoning."""
-        splitter = Splitter(self)
-        return splitter.push(text)[1] + splitter.finish()[1]
-
 
 class Thinking:
     """Find the reasoning of a tokenizer's conversations, by the think tags of its chat template.

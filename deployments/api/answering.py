@@ -1,6 +1,7 @@
 """From the prompts of a request to its responses: its caller's limits, its deadline, its
 headers."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,16 +9,22 @@ from functools import partial
 from fastapi import Request
 
 from deployments.api.generation import GenerationRequest
-from deployments.errors import ApiError
+from deployments.errors import ApiError, invalid
 from deployments.guard.caller import Caller
 from deployments.learning.link import FeedbackLink
 from deployments.request.answer import Answerer
 from deployments.request.answered import Answer, all_or_none
-from deployments.request.objectives import deadline_of, slo_of
 from deployments.request.prompt import Prompt
+from router.constraints import Slo
 from schemas import AppConfig, LoadReport
 from schemas.keys import Priority
 
+DEADLINE = "x-specadapt-deadline-ms"
+FIRST, TOKEN = "x-slo-ttft-ms", "x-slo-tpot-ms"
+"""Milliseconds to the first token, and between later ones; llm-d's names."""
+LONGEST_MS = 24 * 3600 * 1000
+_WHOLE = re.compile(r"\d{1,11}", re.ASCII)
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 NO_LEARNING = "x-specadapt-no-learning"
 """A header that keeps a request's prompt, its vector and its response out of learning and out of
 past answers, whatever its value."""
@@ -124,6 +131,33 @@ def told_of(answer: Answer) -> dict[str, str | int]:
 def headers_of(answer: Answer) -> dict[str, str]:
     """Return the headers that say who answers and why."""
     return {f"x-specadapt-{name}": str(value) for name, value in told_of(answer).items()}
+
+
+def deadline_of(headers: Mapping[str, str]) -> float | None:
+    """Return the deadline of a request in seconds, None without one.
+
+    Raises ApiError 400 unless it is a whole number of milliseconds, at most a day.
+    """
+    return _seconds(headers, DEADLINE, _WHOLE, f"whole milliseconds from 1 to {LONGEST_MS}")
+
+
+def slo_of(headers: Mapping[str, str]) -> Slo:
+    """Return the objectives of a request. Raises ApiError 400 naming a header that is no number of
+    milliseconds above 0, at most a day."""
+    form = f"milliseconds above 0, up to {LONGEST_MS}"
+    return Slo(*(_seconds(headers, name, _NUMBER, form) for name in (FIRST, TOKEN)))
+
+
+def _seconds(
+    headers: Mapping[str, str], name: str, number: re.Pattern[str], form: str
+) -> float | None:
+    given = headers.get(name)
+    if given is None:
+        return None
+    text = given.strip()
+    if not (number.fullmatch(text) and 0.0 < float(text) <= LONGEST_MS):
+        raise invalid(name, f"give {form}, not {text[:40]!r}")
+    return float(text) / 1e3
 
 
 async def _close(answers: Sequence[Answer]) -> None:

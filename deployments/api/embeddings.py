@@ -2,6 +2,7 @@
 
 import base64
 from functools import partial
+from operator import methodcaller
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -54,7 +55,7 @@ class Embeddings:
 
     def __init__(self, encoder: Encoder | None) -> None:
         self._encoder = encoder
-        self._threads = FairThreads(1, "embed")
+        self._threads = FairThreads([encoder], "embed")
 
     @property
     def models(self) -> list[str]:
@@ -80,14 +81,14 @@ class Embeddings:
 
         run, tokens = partial(self._threads.run, caller.owner), list[int]()
         for index, text in enumerate(texts):
-            count = await run(len(text), partial(encoder.token_count, text), caller.worked)
+            count = await run(len(text), methodcaller("token_count", text), caller.worked)
             tokens.append(count)
             if count > limit:
                 field = "input" if isinstance(asked.input, str) else f"input[{index}]"
                 why = f"{name} reads {limit} tokens; the text has {count}"
                 raise invalid(field, why, "context_length_exceeded")
         caller.read(sum(tokens))
-        found = [await run(len(text), partial(encoder.embed, [text])) for text in texts]
+        found = [await run(len(text), methodcaller("embed", [text])) for text in texts]
         packed = asked.encoding_format == "base64"
         vectors = [_base64(vector) if packed else vector.tolist() for [vector] in found]
         return {

@@ -4,10 +4,10 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from deployments.errors import overloaded
 
@@ -15,10 +15,11 @@ _CLASS_BITS = 3
 _SMALLEST_BITS = 12
 """Sizes up to 4 KiB share a queue, those up to 32 KiB, and so on."""
 
+Tool = TypeVar("Tool")
 Result = TypeVar("Result")
 Spent = Callable[[float], None]
 _Key = tuple[str, int]
-_Waiting = tuple[asyncio.Future[Any], Callable[[], Any], Spent]
+_Waiting = tuple[asyncio.Future[Any], Callable[[Any], Any], Spent]
 
 
 def _free(_seconds: float) -> None:
@@ -35,26 +36,26 @@ class _Queue:
     running: int = 0
 
 
-class FairThreads:
-    """Run blocking calls on a few threads. Use it from one event loop.
+class FairThreads(Generic[Tool]):
+    """Run blocking calls on a few threads, each with a tool of its own. Use it from one event loop.
 
     Each caller has a queue for each class of sizes, so that small calls do not wait for large ones
     where callers have no keys. The queue that has taken the least time is next. One queue never
     occupies all of several threads.
     """
 
-    def __init__(self, threads: int, name: str, waiting: float = math.inf) -> None:
-        """waiting: calls that may wait in one queue."""
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._idle, self._most = threads, waiting
-        self._share = max(1, threads - 1)
+    def __init__(self, tools: Sequence[Tool], name: str, waiting: float = math.inf) -> None:
+        """tools: one for each thread. waiting: calls that may wait in one queue."""
+        self._pool = ThreadPoolExecutor(len(tools), thread_name_prefix=name)
+        self._idle, self._most = list(tools), waiting
+        self._share = max(1, len(tools) - 1)
         self._queues: dict[_Key, _Queue] = {}
         self._now = 0.0
 
     async def run(
-        self, owner: str, size: int, call: Callable[[], Result], spent: Spent = _free
+        self, owner: str, size: int, call: Callable[[Tool], Result], spent: Spent = _free
     ) -> Result:
-        """Return the call's result.
+        """Return the result of a call with one of the tools.
 
         owner: whose turn it takes. size: bytes that the call reads. spent: is told the seconds that
         the call took. Raises ApiError 429 if too many calls of the queue wait, and what the call
@@ -89,15 +90,15 @@ class FairThreads:
         }
 
     def _run(
-        self, queue: _Queue, result: asyncio.Future[Any], call: Callable[[], Any], spent: Spent
+        self, queue: _Queue, result: asyncio.Future[Any], call: Callable[[Tool], Any], spent: Spent
     ) -> None:
         self._now = max(self._now, queue.seconds)
-        self._idle -= 1
+        tool = self._idle.pop()
         queue.running += 1
         loop, began = asyncio.get_running_loop(), time.perf_counter()
 
         def ended(done: Future[Any]) -> None:
-            self._idle += 1
+            self._idle.append(tool)
             queue.running -= 1
             seconds = time.perf_counter() - began
             queue.seconds += seconds
@@ -114,4 +115,4 @@ class FairThreads:
         def report(done: Future[Any]) -> None:
             loop.call_soon_threadsafe(ended, done)
 
-        self._pool.submit(call).add_done_callback(report)
+        self._pool.submit(call, tool).add_done_callback(report)

@@ -228,27 +228,18 @@ class GenerationRequest(StructuredRequest, ABC):
             why = f"the answer has at most {most} tokens, got {self.min_tokens}"
             raise invalid("min_tokens", why)
         structure = self.wanted_grammar
-        return SamplingParams(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=max(0, self.top_k),
-            min_p=self.min_p,
-            logit_bias={int(token): bias for token, bias in self.logit_bias.items()},
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
-            logprobs=self.wanted_logprobs,
-            seed=self.seed,
-            prompt_logprobs=self.wanted_prompt_logprobs,
-            max_tokens=max(1, most),
-            min_tokens=self.min_tokens,
-            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
-            stop_token_ids=tuple(self.stop_token_ids),
-            include_stop_str_in_output=self.include_stop_str_in_output,
-            skip_special_tokens=self.skip_special_tokens,
-            grammar=None if structure is None else structure[1],
-            ignore_eos=self.ignore_eos,
-        )
+        own: dict[str, Any] = {
+            "top_k": max(0, self.top_k),
+            "logit_bias": {int(token): bias for token, bias in self.logit_bias.items()},
+            "logprobs": self.wanted_logprobs,
+            "prompt_logprobs": self.wanted_prompt_logprobs,
+            "max_tokens": max(1, most),
+            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+            "stop_token_ids": tuple(self.stop_token_ids),
+            "grammar": None if structure is None else structure[1],
+        }
+        same = SamplingParams.model_fields.keys() - own.keys()
+        return SamplingParams(**own, **{name: getattr(self, name) for name in same})
 
     def too_long(
         self, size: str, context_length: int, field: str | None = None, left: int = 0

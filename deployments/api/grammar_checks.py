@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from deployments.api.fair_threads import FairThreads
@@ -42,11 +41,8 @@ class GrammarChecks:
     def __init__(self, arguments: Sequence[str]) -> None:
         """Make the pool; helpers start with the first grammar. arguments: of
         `workers.grammar.helper`."""
-        self._threads = FairThreads(HELPERS, "grammar", WAITING)
         self._helpers = [Helper(arguments) for _ in range(HELPERS)]
-        self._idle = SimpleQueue[Helper]()
-        for helper in self._helpers:
-            self._idle.put(helper)
+        self._threads = FairThreads(self._helpers, "grammar", WAITING)
         self._known: OrderedDict[bytes, str | None] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[str | None]] = {}
 
@@ -72,7 +68,7 @@ class GrammarChecks:
     async def _checked(self, key: bytes, caller: Caller, grammar: Grammar) -> str | None:
         size = len(grammar.text)
         try:
-            verdict = partial(self._verdict, grammar)
+            verdict = partial(Helper.verdict, grammar=grammar)
             seconds, why = await self._threads.run(caller.owner, size, verdict)
         finally:
             del self._under_way[key]
@@ -81,13 +77,6 @@ class GrammarChecks:
         if len(self._known) > KNOWN:
             self._known.popitem(last=False)
         return why
-
-    def _verdict(self, grammar: Grammar) -> tuple[float, str | None]:
-        helper = self._idle.get()
-        try:
-            return helper.verdict(grammar)
-        finally:
-            self._idle.put(helper)
 
 
 class Helper:

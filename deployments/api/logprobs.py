@@ -1,5 +1,6 @@
 """Log probabilities in OpenAI's two shapes."""
 
+from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,36 +12,10 @@ from workers.text import BROKEN, TokenText
 Entry = tuple[int, TokenLogprobs]
 
 
-class ChatLogprobs:
-    """Write `choices[].logprobs` of /v1/chat/completions.
+class _Logprobs(ABC):
+    """Write `choices[].logprobs`.
 
     hides_special: special tokens are not in the response's text, and so not here.
-    """
-
-    def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
-        self._tokens, self._hides_special = tokens, hides_special
-
-    def of(self, chunk: DecodeChunk) -> dict[str, Any] | None:
-        """Return the object of one chunk, empty if no token is visible; None without log
-        probabilities."""
-        if not chunk.logprobs:
-            return None
-        entries = _shown(chunk, self._tokens, self._hides_special)
-        content = [
-            self._token(token, said.chosen)
-            | {"top_logprobs": [self._token(*one) for one in said.top]}
-            for token, said in entries
-        ]
-        return {"content": content, "refusal": None}
-
-    def _token(self, token: int, logprob: float) -> dict[str, Any]:
-        return {**_written(self._tokens, token), "logprob": logprob}
-
-
-class CompletionLogprobs:
-    """Write `choices[].logprobs` of /v1/completions; offsets count characters of this response.
-
-    hides_special: as in ChatLogprobs.
     """
 
     def __init__(self, tokens: TokenText, *, hides_special: bool = True) -> None:
@@ -55,7 +30,32 @@ class CompletionLogprobs:
         """
         if not chunk.logprobs:
             return None
-        return self._object(_shown(chunk, self._tokens, self._hides_special))
+        pairs = zip(chunk.token_ids, chunk.logprobs, strict=True)
+        hidden = self._tokens.is_special if self._hides_special else lambda _: False
+        return self._object([(token, said) for token, said in pairs if not hidden(token)])
+
+    @abstractmethod
+    def _object(self, entries: Sequence[Entry]) -> dict[str, Any]:
+        """Return the object of tokens."""
+
+
+class ChatLogprobs(_Logprobs):
+    """Write those of /v1/chat/completions."""
+
+    def _object(self, entries: Sequence[Entry]) -> dict[str, Any]:
+        content = [
+            self._token(token, said.chosen)
+            | {"top_logprobs": [self._token(*one) for one in said.top]}
+            for token, said in entries
+        ]
+        return {"content": content, "refusal": None}
+
+    def _token(self, token: int, logprob: float) -> dict[str, Any]:
+        return {**_written(self._tokens, token), "logprob": logprob}
+
+
+class CompletionLogprobs(_Logprobs):
+    """Write those of /v1/completions; offsets count characters of this response."""
 
     def of_prompt(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
         """Return the object of an echoed prompt, which comes first. Its first token has none."""
@@ -106,11 +106,3 @@ def joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict[
 def _written(tokens: TokenText, token: int) -> dict[str, Any]:
     """Return a token's text and bytes. A response may name a million alternatives."""
     return {"token": tokens.text(token), "logprob": 0.0, "bytes": list(tokens.raw(token))}
-
-
-def _shown(chunk: DecodeChunk, tokens: TokenText, hides_special: bool) -> list[Entry]:
-    """Return visible tokens with their log probabilities."""
-    pairs = zip(chunk.token_ids, chunk.logprobs, strict=True)
-    return [
-        (token, said) for token, said in pairs if not (hides_special and tokens.is_special(token))
-    ]

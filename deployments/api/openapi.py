@@ -8,9 +8,8 @@ from typing import Any
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from deployments.api.answering import NO_LEARNING
+from deployments.api.answering import DEADLINE, FIRST, LONGEST_MS, NO_LEARNING, TOKEN
 from deployments.api.input import Input
-from deployments.request.objectives import DEADLINE, FIRST, LONGEST_MS, TOKEN
 
 Schema = dict[str, Any]
 REFERENCE = "#/components/schemas/{model}"

@@ -15,10 +15,11 @@ from deployments.api.request_bodies import (
     TokenizeRequest,
 )
 from deployments.api.tokenizers import SHORT_BYTES, Tokenizers, TokenLimit, check_beginning
-from deployments.api.tools.family import ToolFamily, identity
+from deployments.api.tools.family import ToolFamily
 from deployments.artifacts import context_length
 from deployments.errors import ApiError, invalid, no_model
 from deployments.guard.caller import Caller
+from deployments.request.conversation import Conversation
 from deployments.request.prompt import Prompt
 from schemas import EngineConfig
 from schemas.http import HttpConfig
@@ -119,7 +120,7 @@ class PromptReader:
         limit = TokenLimit(
             self._context_length, partial(self._too_long, request), {} if known is None else known
         )
-        messages, same, ids = await self._chat_ids(request, caller, limit.encode)
+        messages, conversation, ids = await self._chat_ids(request, caller, limit.encode)
         caps = self._caps if caps is None else caps
         sampling = request.sampling(len(ids), self._context_length, caps=caps)
         sampling = await self.tools.sampling(offer, sampling, partial(self._grammars.check, caller))
@@ -127,22 +128,15 @@ class PromptReader:
         reasoning = self._thinking.reasoning(ids, continued, shown=request.include_reasoning)
         if sampling.grammar is not None:  # which leaves no room for it
             reasoning = None
-        repeated = self.tools.repeated(offer)
         return Prompt(
             token_ids=tuple(ids),
             text=_last_user_turn(messages),
             sampling=sampling,
-            choices=request.n,
-            messages=same,
-            repeated=lambda text: repeated(reasoning.content(text) if reasoning else text),
+            conversation=conversation,
             reasoning=reasoning,
-            pinned=chosen.method,
-            adapter=chosen.adapter,
-            scope=request.cache_scope(chosen.adapter),
-            whole=not request.stream,
             open_ended=request.open_ended,
-            max_draft_tokens=request.speculation.most,
             predicted_token_ids=await self._predicted(request, caller),
+            **_asked(request, chosen),
         )
 
     async def completion(
@@ -255,14 +249,9 @@ class PromptReader:
             token_ids=tuple(ids),
             text=text[:EMBEDDED_CHARACTERS],
             sampling=sampling,
-            choices=request.n,
-            pinned=chosen.method,
-            adapter=chosen.adapter,
-            scope=request.cache_scope(chosen.adapter),
-            whole=not request.stream,
             echoed=text if request.echo else "",
             silent=request.max_tokens == 0,
-            max_draft_tokens=request.speculation.most,
+            **_asked(request, chosen),
         )
 
     async def _check_fields(self, request: GenerationRequest, caller: Caller) -> None:
@@ -287,7 +276,7 @@ class PromptReader:
 
     async def _chat_ids(
         self, request: ChatRequest | TokenizeRequest, caller: Caller, encode: Encode
-    ) -> tuple[list[Plain], tuple[dict[str, str], ...], list[int]]:
+    ) -> tuple[list[Plain], Conversation, list[int]]:
         """Return a conversation as templates read it, what identifies it, and its tokens."""
         size = sum(
             len(joined(message.content).encode()) + _MESSAGE_BYTES + called_bytes(message)
@@ -299,13 +288,13 @@ class PromptReader:
         ):  # of any size: measuring them is as slow as reading
             size += SHORT_BYTES
 
-        def read(tokenizer: Any) -> tuple[list[Plain], tuple[dict[str, str], ...], list[int]]:
+        def read(tokenizer: Any) -> tuple[list[Plain], Conversation, list[int]]:
             messages = plain_messages(request.messages)
             shown, tools = self.tools.shown(offer, messages)
             if tools:
                 template["variables"]["tools"] = tools
             ids = encode_chat(tokenizer, shown, **template, encode=encode)
-            return messages, identity(messages), ids
+            return messages, Conversation.of(messages), ids
 
         try:
             return await self.tokenizers.read(caller, size, read)
@@ -333,6 +322,18 @@ class PromptReader:
         self, request: GenerationRequest, tokens: int, field: str | None = None
     ) -> ApiError:
         return request.too_long(f"at least {tokens} tokens", self._context_length, field)
+
+
+def _asked(request: GenerationRequest, chosen: Chosen) -> dict[str, Any]:
+    """Return the fields of a prompt that all requests decide."""
+    return {
+        "choices": request.n,
+        "pinned": chosen.method,
+        "adapter": chosen.adapter,
+        "scope": request.cache_scope(chosen.adapter),
+        "whole": not request.stream,
+        "max_draft_tokens": request.speculation.most,
+    }
 
 
 def _last_user_turn(messages: Sequence[Mapping[str, Any]]) -> str:

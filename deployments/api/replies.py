@@ -4,20 +4,23 @@ import json
 import time
 from asyncio import sleep
 from codecs import getincrementaldecoder
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import pydantic_core
 from fastapi.responses import JSONResponse
 
-from deployments.api.generation import StreamOptions
+from deployments.api.generation import GenerationRequest, StreamOptions
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
 from deployments.api.messages import Plain, function_call
-from deployments.api.tools.parser import Spoken, ToolCallParser
+from deployments.api.request_bodies import ChatRequest
+from deployments.api.tools.family import ToolFamily
+from deployments.api.tools.fields import Offer
+from deployments.api.tools.parser import Spoken
 from deployments.api.tools.pieces import (
     Arguments,
     Call,
@@ -34,60 +37,51 @@ from deployments.request.prompt import Prompt
 from schemas import DecodeChunk
 from workers.text import TokenText
 
-Kind = Literal["chat", "completion"]
-
 _DONE = "data: [DONE]\n\n"
 
 
 class Reply:
     """Write the responses of one request under one id, each prompt's choices in turn.
 
-    answers: per prompt its choices. ids: whether to give the tokens' ids, as vLLM's
-    `return_token_ids`.
+    answers: per prompt its choices. tools: reads the calls in them.
     """
 
     def __init__(
         self,
-        kind: Kind,
-        model: str,
+        asked: GenerationRequest,
         prompts: Sequence[Prompt],
         answers: Sequence[Sequence[Answer]],
         tokens: TokenText,
-        *,
-        ids: bool = False,
+        tools: ToolFamily,
     ) -> None:
-        self._kind = kind
+        self._chat, self._ids = isinstance(asked, ChatRequest), asked.return_token_ids
         self._firsts = [choices[0] for choices in answers]
         self._answers = [answer for choices in answers for answer in choices]
         self._prompts = [
             prompt for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
         ]
-        self._tokens, self._ids = tokens, ids
+        self._tokens = tokens
         self._told: Mapping[str, Any] = {}
         first = prompts[0].sampling
         # A client that sums an echoed prompt's log probabilities needs one entry for every token.
         self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
-        writer = ChatLogprobs if kind == "chat" else CompletionLogprobs
+        writer = ChatLogprobs if self._chat else CompletionLogprobs
         self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]
-        self._spoken = [Spoken(tokens, None, prompt.reasoning) for prompt in self._prompts]
-        self._older = False
-        prefix = "chatcmpl" if kind == "chat" else "cmpl"
+        offer, self._older = Offer(), False
+        if isinstance(asked, ChatRequest):
+            offer, self._older = asked.offer, bool(asked.functions)
+        # Where the request names the function, the call is no decision.
+        called = "function_call" if self._older else "stop" if offer.named else "tool_calls"
+        self._spoken = [
+            Spoken(tokens, tools.parser(offer), prompt.reasoning, called)
+            for prompt in self._prompts
+        ]
+        prefix = "chatcmpl" if self._chat else "cmpl"
         self._head = {
             "id": f"{prefix}-{self._firsts[0].request_id}",
             "created": int(time.time()),
-            "model": model,
+            "model": asked.model,
         }
-
-    def read_calls(
-        self, parser: Callable[[], ToolCallParser | None], *, named: bool, older: bool
-    ) -> None:
-        """Read tool calls out of the responses. parser: makes a parser for each. named: the request
-        names the function, so that the call is no decision. older: a call is `function_call`."""
-        self._older = older
-        called = "function_call" if older else "stop" if named else "tool_calls"
-        self._spoken = [
-            Spoken(self._tokens, parser(), prompt.reasoning, called) for prompt in self._prompts
-        ]
 
     async def whole(self) -> dict[str, Any]:
         """Return the response body without streaming. Raises ApiError if a response breaks off."""
@@ -99,7 +93,7 @@ class Reply:
                     choices[index].logprobs = self._of_prompt(index, chunk)
                 choices[index].add(chunk, self._spoken[index], self._logprobs[index].of(chunk))
                 await sleep(0)  # other responses go on between two choices
-        chat = self._kind == "chat"
+        chat = self._chat
         return {
             **self._head,
             **(self._prompt_ids(0) if chat else {}),
@@ -157,12 +151,12 @@ class Reply:
             runs if options.include_drafted else None,
             self._prompts[index].echoed,
             # A chat's are in its first event.
-            {} if self._kind == "chat" else self._prompt_ids(index),
+            {} if self._chat else self._prompt_ids(index),
         )
 
     def _roles(self) -> list[str]:
         """Return the events that begin a chat's choices."""
-        if self._kind != "chat":
+        if not self._chat:
             return []
         begin = {"role": "assistant", "content": ""}
         heads = [self._prompt_ids(0), *({} for _ in self._answers[1:])]
@@ -223,13 +217,13 @@ class Reply:
         return {"token_ids": ids} if self._ids else {}
 
     def _piece(self, piece: Text | Thought | CallStart | Arguments) -> dict[str, Any]:
-        if self._kind == "chat":
+        if self._chat:
             return {"delta": delta(piece, self._older)}
         assert isinstance(piece, Text)
         return {"text": piece.text}
 
     def _end(self) -> dict[str, Any]:
-        return {"delta": {}} if self._kind == "chat" else {"text": ""}
+        return {"delta": {}} if self._chat else {"text": ""}
 
     def _event(
         self,
@@ -245,7 +239,7 @@ class Reply:
         return data({**self._chunk_head(), **told, **head, "choices": [choice]})
 
     def _chunk_head(self) -> dict[str, Any]:
-        name = "chat.completion.chunk" if self._kind == "chat" else "text_completion"
+        name = "chat.completion.chunk" if self._chat else "text_completion"
         return {**self._head, "object": name}
 
 

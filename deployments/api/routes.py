@@ -17,7 +17,14 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from deployments.api.answering import Answering, caller_of, headers_of, ignore, ignore_capped
+from deployments.api.answering import (
+    Answering,
+    caller_of,
+    headers_of,
+    ignore,
+    ignore_capped,
+    slo_of,
+)
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
 from deployments.api.event_stream import Begun, streamed
 from deployments.api.generation import GenerationRequest
@@ -25,7 +32,7 @@ from deployments.api.input import Input, parse, read_body
 from deployments.api.introspection import explanation, table_summary
 from deployments.api.openapi import ANSWERED, OBJECTIVES, describe, described_routes, document
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import Kind, Reply, WholeResponse, data
+from deployments.api.replies import Reply, WholeResponse, data
 from deployments.api.request_bodies import (
     ChatRequest,
     CompletionRequest,
@@ -41,7 +48,6 @@ from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer
 from deployments.request.answered import Answer
-from deployments.request.objectives import slo_of
 from deployments.request.prompt import Prompt
 from schemas import AppConfig
 
@@ -149,9 +155,8 @@ class HttpApi:
         asked = await self._asked(ChatRequest, request)
         self._check_answers(asked.model)
         caller_of(request).batch(asked.n, "n")
-        return await self._reply(
-            "chat", asked, [await self._reader.chat(asked, caller_of(request))], request
-        )
+        prompt = await self._reader.chat(asked, caller_of(request))
+        return await self._reply(asked, [prompt], request)
 
     async def completions(self, request: Request) -> Response:
         asked = await self._asked(CompletionRequest, request)
@@ -159,7 +164,7 @@ class HttpApi:
         prompts = len(asked.prompts())
         caller_of(request).batch(prompts * asked.n, "prompt" if prompts > 1 else "n")
         read = await self._reader.completion(asked, caller_of(request))
-        return await self._reply("completion", asked, read, request)
+        return await self._reply(asked, read, request)
 
     async def embed(self, request: Request) -> Response:
         asked, caller = await self._asked(EmbeddingRequest, request), caller_of(request)
@@ -252,18 +257,13 @@ class HttpApi:
         return FileResponse(WEB[name], headers=FRESH)
 
     async def _reply(
-        self, kind: Kind, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
+        self, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> Response:
         ignore_capped(request, asked, prompts, asked.tokens_field)
 
         async def replied() -> tuple[Reply, list[Answer]]:
             answers = await self._answering.answers(asked, prompts, request)
-            tokens, ids = self._reader.token_text, asked.return_token_ids
-            reply = Reply(kind, asked.model, prompts, answers, tokens, ids=ids)
-            if isinstance(asked, ChatRequest):
-                offer = asked.offer
-                parser, older = partial(self._reader.tools.parser, offer), bool(asked.functions)
-                reply.read_calls(parser, named=offer.named, older=older)
+            reply = Reply(asked, prompts, answers, self._reader.token_text, self._reader.tools)
             return reply, [answer for choices in answers for answer in choices]
 
         async def begun() -> Begun:
@@ -286,8 +286,9 @@ class HttpApi:
         ignored = None if self.config.http.strict_fields else set[str]()
         body = await self._body(request)
         read = partial(parse, kind, body, self._reader.sampling_defaults, ignored)
-        tokenizers, large = self._reader.tokenizers, len(body) > LARGE_BYTES
-        asked = await tokenizers.in_turn(caller_of(request), len(body), read) if large else read()
+        in_turn, caller = self._reader.tokenizers.read, caller_of(request)
+        large = len(body) > LARGE_BYTES
+        asked = await in_turn(caller, len(body), lambda _: read()) if large else read()
         if ignored:
             ignore(request, ignored)
             logger.info("fields ignored on %s: %s", request.scope["path"], listed(ignored))

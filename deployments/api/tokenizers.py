@@ -1,8 +1,6 @@
 """A bundle's tokenizers, for the event loop and for threads that read long texts up to a limit."""
 
 from collections.abc import Callable
-from functools import partial
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from deployments.api.fair_threads import FairThreads
@@ -39,32 +37,18 @@ class Tokenizers:
         """For the event loop."""
         # A fast tokenizer raises "Already borrowed" when two threads change its settings.
         copies = [bundle.tokenizer() for _ in range(_THREADS)]
-        self._copies = SimpleQueue[Any]()
-        for tokenizer in copies:
-            self._copies.put(tokenizer)
         for tokenizer in (self.own, *copies):
             if http.chat_template is not None:
                 tokenizer.chat_template = read_template(http.chat_template)
             encode_text(tokenizer, "")  # what is made once of each is not made for a request
-        self._threads = FairThreads(_THREADS, "tokenise")
+        self._threads = FairThreads(copies, "tokenise")
 
     async def read(self, caller: Caller, size: int, call: Callable[[Any], Result]) -> Result:
-        """Return what `call` makes of a text of `size` bytes, given a tokenizer."""
+        """Return what `call` makes of `size` bytes, given a tokenizer. The caller is charged for
+        the time in a thread."""
         if size < SHORT_BYTES:
             return call(self.own)
-        return await self.in_turn(caller, size, partial(self._with_copy, call))
-
-    async def in_turn(self, caller: Caller, size: int, call: Callable[[], Result]) -> Result:
-        """Return the result of a call that reads `size` bytes in a thread. The caller is charged
-        for the time."""
         return await self._threads.run(caller.owner, size, call, caller.worked)
-
-    def _with_copy(self, call: Callable[[Any], Result]) -> Result:
-        tokenizer = self._copies.get()
-        try:
-            return call(tokenizer)
-        finally:
-            self._copies.put(tokenizer)
 
 
 class TokenLimit:

@@ -25,15 +25,13 @@ class Slots:
     Requests without a body, such as `/health`, take none.
     """
 
-    def __init__(
-        self, app: ASGIApp, ongoing: int, queued: int, body_seconds: float = BODY_SECONDS
-    ) -> None:
+    def __init__(self, app: ASGIApp, ongoing: int, queued: int) -> None:
         self._app = app
-        self.body_seconds = body_seconds
-        self._free = asyncio.Semaphore(ongoing)
-        self._most = ongoing + queued
-        self._inside: dict[Arrival, None] = {}
-        self._reading: dict[Arrival, None] = {}
+        self.free = asyncio.Semaphore(ongoing)
+        self.most = ongoing + queued
+        self.inside: dict[Arrival, None] = {}
+        """Requests with a place; those in `reading` still send their bodies, the oldest first."""
+        self.reading: dict[Arrival, None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in BODILESS:
@@ -45,61 +43,16 @@ class Slots:
         finally:
             arrival.end()
 
-    def enter(self, arrival: "Arrival") -> None:
-        """Count a request before its body is read.
-
-        Raises ApiError 429 if every place is taken and no other request is slow enough to be
-        dropped.
-        """
-        if len(self._inside) >= self._most:
-            longest = next(iter(self._reading), None)
-            if longest is None or longest.seconds < DAWDLING_SECONDS:
-                raise self._full()
-            self.leave(longest)
-            longest.drop()
-        self._inside[arrival] = self._reading[arrival] = None
-
-    async def take(self, arrival: "Arrival") -> None:
-        """Wait for a slot. Raises ApiError 429 where none becomes free in time."""
-        self._reading.pop(arrival, None)
-        try:
-            async with asyncio.timeout(WAITING_SECONDS):
-                await self._free.acquire()
-        except TimeoutError:
-            raise self._full() from None
-
-    def give_back(self) -> None:
-        """Free a slot that was taken."""
-        self._free.release()
-
-    def leave(self, arrival: "Arrival") -> None:
-        """Stop counting a request."""
-        self._inside.pop(arrival, None)
-        self._reading.pop(arrival, None)
-
-    def _full(self) -> ApiError:
-        return overloaded(f"{len(self._inside)} requests are in progress; try again shortly")
-
 
 class Arrival:
     """Receive one request's body and hold its slot: an ASGI `receive`."""
 
     def __init__(self, slots: Slots, receive: Receive) -> None:
         self._slots, self._receive = slots, receive
+        self._clock = asyncio.get_running_loop().time
         self._began: float | None = None
         self._timer: asyncio.Timeout | None = None
         self._here = self._holds = self._dropped = False
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds since the body was first asked for."""
-        return 0.0 if self._began is None else asyncio.get_running_loop().time() - self._began
-
-    def drop(self) -> None:
-        """Stop reading the body, since another request takes the place."""
-        self._dropped = True
-        if self._timer is not None:
-            self._timer.reschedule(asyncio.get_running_loop().time())
 
     async def __call__(self) -> Message:
         """Return the next message; the last one of the body once there is a slot.
@@ -109,18 +62,43 @@ class Arrival:
         if self._here:
             return await self._receive()
         if self._began is None:
-            self._slots.enter(self)
-            self._began = asyncio.get_running_loop().time()
-        message = await self._part(self._began + self._slots.body_seconds)
+            self._enter()
+            self._began = self._clock()
+        message = await self._part(self._began)
         if not message.get("more_body", False):
             self._here = True
-            await self._slots.take(self)
-            self._holds = True
+            await self._take()
         return message
 
-    async def _part(self, deadline: float) -> Message:
+    def end(self) -> None:
+        """Give the slot and the place back."""
+        if self._holds:
+            self._slots.free.release()
+        self._leave()
+
+    def _enter(self) -> None:
+        """Take a place, if need be that of a request that is slow enough to be dropped."""
+        slots, now = self._slots, self._clock()
+        if len(slots.inside) >= slots.most:
+            longest = next(iter(slots.reading), None)
+            if longest is None or now - (longest._began or now) < DAWDLING_SECONDS:
+                raise self._full()
+            longest._drop()
+        slots.inside[self] = slots.reading[self] = None
+
+    def _drop(self) -> None:
+        self._leave()
+        self._dropped = True
+        if self._timer is not None:
+            self._timer.reschedule(self._clock())
+
+    def _leave(self) -> None:
+        self._slots.inside.pop(self, None)
+        self._slots.reading.pop(self, None)
+
+    async def _part(self, began: float) -> Message:
         try:
-            async with asyncio.timeout_at(deadline) as self._timer:
+            async with asyncio.timeout_at(began + BODY_SECONDS) as self._timer:
                 message = await self._receive()
         except TimeoutError:
             self._dropped = True
@@ -129,13 +107,20 @@ class Arrival:
         if self._dropped:
             raise ApiError(
                 408,
-                f"the body did not arrive within {self.seconds:.0f} s; send it at once",
+                f"the body did not arrive within {self._clock() - began:.0f} s; send it at once",
                 code="body_timeout",
             )
         return message
 
-    def end(self) -> None:
-        """Give the slot and the place back."""
-        if self._holds:
-            self._slots.give_back()
-        self._slots.leave(self)
+    async def _take(self) -> None:
+        self._slots.reading.pop(self, None)
+        try:
+            async with asyncio.timeout(WAITING_SECONDS):
+                await self._slots.free.acquire()
+        except TimeoutError:
+            raise self._full() from None
+        self._holds = True
+
+    def _full(self) -> ApiError:
+        inside = len(self._slots.inside)
+        return overloaded(f"{inside} requests are in progress; try again shortly")

@@ -14,7 +14,6 @@ from deployments.actors import (
     FEEDBACK,
     ActorAwayError,
     ActorLine,
-    end_when_idle,
     forever,
     named_actor,
     running_actors,
@@ -23,8 +22,7 @@ from deployments.head_training.canaries import CanaryJudge
 from deployments.head_training.samples import Samples
 from deployments.head_training.trainer import HeadTrainer
 from deployments.head_training.versions import VersionStore
-from deployments.loads.board import Loads, load_board
-from deployments.logs import log_with_serve
+from deployments.loads import Loads, load_board
 from deployments.rollout import read_by_learning, version_of
 from schemas import AppConfig, LoadReport, Sample
 from workers.portfolio import served_bundle
@@ -52,7 +50,6 @@ class HeadTrainingActor:
     """
 
     def __init__(self, application: str, config: AppConfig) -> None:
-        log_with_serve()
         bundle = served_bundle(config)
         self._application, self._config = application, config
         target = target_hash(bundle)
@@ -65,7 +62,9 @@ class HeadTrainingActor:
         self._next_told = 0.0
         for work in (self._train_forever, self._hold_forever):
             threading.Thread(target=work, daemon=True).start()
-        end_when_idle(lambda: time.monotonic() - self._called)
+
+    def idle_seconds(self) -> float:
+        return time.monotonic() - self._called
 
     async def take(self, batch: Sequence[Sample]) -> None:
         """Add samples. An ingress calls with none too, since the actor ends without calls."""
@@ -139,7 +138,6 @@ class SampleLine:
         self._line = ActorLine(connect)
         self._waiting: list[Sample] = []
         self._tokens = 0
-        self._away = False
 
     def add(self, sample: Sample) -> None:
         """Queue a response without waiting."""
@@ -166,11 +164,9 @@ class SampleLine:
         try:
             await self._line.ask(lambda actor: actor.take(batch), CALL_SECONDS)
         except ActorAwayError as error:
-            if not self._away:
+            if self._line.failures == 1:
                 logger.warning("head training is away, answers wait for it: %s", error)
-            self._away = True
             return
-        self._away = False
         del self._waiting[: len(batch)]
         self._tokens -= sum(sample.size for sample in batch)
 

@@ -20,7 +20,6 @@ from deployments.head_training.rounds import (
 from deployments.head_training.samples import Samples
 from deployments.head_training.tuning import MachineLock, Tuning, TuningError, remove_forgotten
 from deployments.head_training.versions import VersionStore
-from deployments.metrics import DrafterMetrics
 from schemas import (
     AppConfig,
     HeadOrigin,
@@ -43,6 +42,7 @@ YOUNG_TOKENS = 1_000_000
 MOST_STARTS = 3
 """Starts of a job whose process or actor is killed, by the system without memory for example."""
 CANARY_SHARE = 0.1
+FAILED = "tuning %s has failed: %s"
 REPLAY = "replay.jsonl"
 """File in the bundle's folder with responses that are mixed into every round."""
 
@@ -76,7 +76,6 @@ class HeadTrainer:
         """Parts for which it was said what a round lacks."""
         self._look = 0.0
         self._problem: str | None = None
-        self._metrics = DrafterMetrics()
 
     def step(self) -> None:
         """Begin a round, or take its result, as is due. Waits for the store. Raises nothing."""
@@ -172,7 +171,7 @@ class HeadTrainer:
         try:
             return Tuning.prepare(job, learned, held_samples(kept))
         except OSError as error:
-            self._failed(part, f"{folder} cannot be written: {error}")
+            logger.error(FAILED, part, f"{folder} cannot be written: {error}")
             self._note(None)
             self._versions.round_ended(part, span_of(learned).last, better=False)
             return None
@@ -214,10 +213,7 @@ class HeadTrainer:
             verdict = tuning.verdict()
         except TuningError as error:
             verdict = Verdict(better=False)
-            self._failed(part, f"{error}")
-        else:
-            outcome = "better" if verdict.better else "refused"
-            self._metrics.tuning_rounds.inc(tags={"part": part, "outcome": outcome})
+            logger.error(FAILED, part, error)
         # First: a round that the store has recorded does not begin again.
         self._versions.round_ended(part, span.last, verdict.better)
         if verdict.better:
@@ -234,10 +230,6 @@ class HeadTrainer:
         elif verdict.reason:
             logger.info("the tuned %s is refused: %s", part, verdict.reason)
         self._drop(tuning)
-
-    def _failed(self, part: HeadPart, why: str) -> None:
-        logger.error("tuning %s has failed: %s", part, why)
-        self._metrics.tuning_rounds.inc(tags={"part": part, "outcome": "failed"})
 
     def _drop(self, tuning: Tuning) -> None:
         tuning.remove()

@@ -16,14 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.actors import FEEDBACK, end_when_idle, named_actor
+from deployments.actors import FEEDBACK, named_actor
 from deployments.artifacts import exchanged_heads, served_table
 from deployments.learning.state_store import Occasion, StoreAwayError, SupersededError
 from deployments.learning.storage import Storage
-from deployments.logs import log_with_serve
 from deployments.metrics import DriftMetrics
 from deployments.rollout import read_by_learning, version_of
-from router import predict
 from router.learner import Learner
 from schemas import (
     AppConfig,
@@ -205,24 +203,7 @@ class Feedback:
             replica,
             at_once=True,
         )
-        if not taken or self._callers.unstored.intersection(told):
-            return False
-        learned = self._learner.table
-        times = {
-            name: f"{predict.step_ratio(learned, m, 1.0):.2f}, "
-            f"{predict.step_ratio(learned, m, predict.FULL_BATCH):.2f} and "
-            f"{learned.live.prefill_ratio[m]:.2f}"
-            for m, name in enumerate(learned.methods)
-        }
-        logger.info(
-            "steps alone, steps of %d at once and prefills on %s take so many times as long as on "
-            "%s, where the table was measured: %s",
-            predict.FULL_BATCH,
-            replica,
-            table.measured_under.machine,
-            {stats.method: times[stats.method] for stats in answers if stats.method in times},
-        )
-        return True
+        return taken and not self._callers.unstored.intersection(told)
 
     async def follow_heads(self, versions: Mapping[str, int]) -> None:
         """Discount what was learned of methods whose head was exchanged.
@@ -349,19 +330,10 @@ def _restored(table: RoutingTable, state: dict[str, Any] | None) -> Learner:
         return Learner(table)
 
 
-class FeedbackActor(Feedback):
-    """Run `Feedback` inside Ray."""
-
-    def __init__(self, config: AppConfig, owner: str) -> None:
-        log_with_serve()
-        super().__init__(config, owner)
-        end_when_idle(self.idle_seconds)
-
-
 def feedback_actor(application: str, config: AppConfig) -> Any:
     """Return the handle of an application's feedback actor; create it if it does not exist.
 
     Ray restarts it with the same arguments, so it stays the owner that it was at first.
     """
     owner, version = uuid.uuid4().hex, version_of(read_by_learning(config))
-    return named_actor(FeedbackActor, FEEDBACK, application, version, config, owner)
+    return named_actor(Feedback, FEEDBACK, application, version, config, owner)

@@ -17,17 +17,9 @@ from typing import TypeVar
 from deployments.actors import ActorAwayError, ActorLine, forever
 from deployments.errors import ApiError, unavailable
 from deployments.learning.feedback import Exchange, Feedback
-from deployments.loads.board import IDLE_SECONDS, LoadsLine
+from deployments.loads import IDLE_SECONDS, LoadsLine
 from deployments.metrics import Metrics
-from schemas import (
-    TEMPERATURE_BANDS,
-    DriftReport,
-    LoadReport,
-    Observation,
-    RoutingTable,
-    Snapshot,
-    TableUpdate,
-)
+from schemas import DriftReport, LoadReport, Observation, RoutingTable, Snapshot, TableUpdate
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +42,6 @@ class FeedbackLink:
         table: RoutingTable,
         connect: Callable[[], Awaitable[Feedback]],
         loads: LoadsLine,
-        flush_seconds: float,
         metrics: Metrics,
     ) -> None:
         self.table = table
@@ -62,12 +53,10 @@ class FeedbackLink:
         self.dropped = 0
         self.drift: DriftReport | None = None
         self._id = uuid.uuid4().hex
-        self._born = time.monotonic()
-        self._exchanged: float | None = None
+        self._exchanged = time.monotonic()
         self._metrics = metrics
         self._line = ActorLine(connect)
         self._loads = loads
-        self._flush_seconds = flush_seconds
         self._waiting: OrderedDict[str, Observation] = OrderedDict()
         self._taken: set[str] = set()
         """Those among them that the actor has learned from and not stored."""
@@ -81,7 +70,7 @@ class FeedbackLink:
     def age_seconds(self) -> float:
         """Return the seconds since the feedback actor last confirmed the table, or since the
         start."""
-        return time.monotonic() - (self._born if self._exchanged is None else self._exchanged)
+        return time.monotonic() - self._exchanged
 
     @property
     def loads(self) -> Sequence[LoadReport]:
@@ -157,7 +146,7 @@ class FeedbackLink:
 
     async def _exchange_forever(self) -> None:
         def pause(_: float) -> float:
-            return self._line.pause(self._flush_seconds if self._waiting else IDLE_SECONDS)
+            return self._line.pause(FLUSH_SECONDS if self._waiting else IDLE_SECONDS)
 
         await forever(self.exchange, pause)
 
@@ -173,7 +162,6 @@ class FeedbackLink:
             table = reply.table
             if isinstance(table, TableUpdate):
                 table = self.table.updated(table)
-            self._count_changes(table)
             self.table, self._updated = table, time.monotonic()
         self._metrics.table_version.set(self.table.version)
         self.epoch, self.ingresses = reply.epoch, reply.ingresses
@@ -185,14 +173,3 @@ class FeedbackLink:
     def _found(self, problem: str | None) -> None:
         self.problem = problem
         self._metrics.learning.set(0.0 if problem else 1.0)
-
-    def _count_changes(self, table: RoutingTable) -> None:
-        # The first table replaces the one from disk: what changed before counts elsewhere.
-        if self._exchanged is None or table.fit_id != self.table.fit_id:
-            return
-        rows = zip(self.table.assignment, table.assignment, strict=True)
-        for cluster, (before, after) in enumerate(rows):
-            for band, old, new in zip(TEMPERATURE_BANDS, before, after, strict=True):
-                if new != old:
-                    tags = {"method": new, "cluster": str(cluster), "temperature_band": band}
-                    self._metrics.favourite_changes.inc(tags=tags)

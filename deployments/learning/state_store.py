@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
-from pydantic import field_validator
 
 from schemas import RoutingTable, Snapshot
 from schemas.base import Schema
@@ -135,13 +134,6 @@ class StoredState(Schema):
     owners: tuple[str, ...]
     snapshot: Snapshot | None = None
     state: dict[str, Any] | None
-
-    @field_validator("state")
-    @classmethod
-    def _has_a_version(cls, state: dict[str, Any] | None) -> dict[str, Any] | None:
-        if state is not None and type(state.get("version", 0)) is not int:
-            raise ValueError("its version is no whole number")
-        return state
 
 
 class StateStore:

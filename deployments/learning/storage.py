@@ -29,8 +29,6 @@ CALL_SECONDS = 2.0
 """Less than the time an ingress waits for the feedback actor."""
 
 Result = TypeVar("Result")
-_Claimed = tuple[StateStore, dict[str, Any] | None, str | None]
-"""An open store, its state, and why its owner may not learn, if so."""
 
 
 class Storage:
@@ -43,7 +41,8 @@ class Storage:
         self.uri = f"{state_uri}/{fit_id}"
         self._owner = owner
         self._store: StateStore | None = None
-        self._claiming: Future[_Claimed] | None = None
+        self._claimed: tuple[StateStore, dict[str, Any] | None, str | None] | None = None
+        """An open store, its state, and why its owner may not learn, if so."""
         self._call: Future[Any] | None = None
         self.superseded = False
         self.problem: str | None = None
@@ -69,16 +68,13 @@ class Storage:
         """Become the owner and return the state to continue with, None if there is none.
 
         A superseded owner gets the state too. Raises StoreAwayError; a claim that takes longer goes
-        on, and the next call waits for it.
+        on, and a later call returns its state.
         """
-        if self._claiming is None:
-            self._claiming = in_thread(self._claim)
-        try:
-            self._store, state, superseded = self._result(self._claiming)
-        except StoreAwayError:
-            if self._claiming.done() and self._claiming.exception() is not None:
-                self._claiming = None
-            raise
+        if self._claimed is None:
+            self._within(self._claim)
+        assert self._claimed is not None
+        self._store, state, superseded = self._claimed
+        self._tell(None)
         if superseded is not None:
             self._give_up(superseded)
         return state
@@ -108,14 +104,14 @@ class Storage:
         """Return what a snapshot holds. Raises UnknownSnapshotError and StoreAwayError."""
         return self._within(partial(self._there().snapshot, number))
 
-    def _claim(self) -> _Claimed:
+    def _claim(self) -> None:
         store = StateStore(self.uri, self._owner)
         superseded = None
         try:
             state = store.claim()
         except SupersededError as error:
             superseded, state = str(error), store.read()
-        return store, state, superseded
+        self._claimed = store, state, superseded
 
     def _there(self) -> StateStore:
         if self._store is None:
@@ -134,15 +130,11 @@ class Storage:
         self._tell(f"no longer learning: {why}")
 
     def _within(self, call: Callable[[], Result]) -> Result:
-        if self._call is None or self._call.done():
-            self._call = made = in_thread(call)
-            return self._result(made)
-        self._tell(problem := f"{self.uri} still does not answer")
-        raise StoreAwayError(problem)
-
-    def _result(self, call: Future[Result]) -> Result:
         try:
-            result = ended(call, CALL_SECONDS, self.uri)
+            if self._call is not None and not self._call.done():
+                raise StoreAwayError(f"{self.uri} still does not answer")
+            self._call = made = in_thread(call)
+            result = ended(made, CALL_SECONDS, self.uri)
         except StoreAwayError as error:
             self._tell(str(error))
             raise

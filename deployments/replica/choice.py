@@ -39,17 +39,14 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True
         shuffled = random.sample(candidate_replicas, len(candidate_replicas))
-        in_flight = published(self.app_name)
-        if in_flight is None:
-            return [shuffled]
-        request = _decode_request(pending_request)
-        if request is None:
+        in_flight, request = published(self.app_name), _decode_request(pending_request)
+        if in_flight is None or request is None:
             return [shuffled]
         # Where there is no choice nothing is looked up.
         ranked = shuffled if len(shuffled) == 1 else self._ranked(shuffled, in_flight, request)
         if not ranked:
             return [shuffled]
-        in_flight.placed(request.request_id, ranked[0].replica_id.unique_id)
+        in_flight.place(request.request_id, ranked[0].replica_id.unique_id)
         return [[replica] for replica in ranked]
 
     def _ranked(
@@ -70,7 +67,7 @@ class FewestOutstandingTokens(FIFOMixin, RequestRouter):
         """Record which replica accepted the request: not always the first choice."""
         in_flight, request = published(self.app_name), _decode_request(pending_request)
         if in_flight is not None and request is not None:
-            in_flight.accepted(request.request_id, replica_id.unique_id)
+            in_flight.place(request.request_id, replica_id.unique_id, accepted=True)
 
 
 def _decode_request(pending: PendingRequest | None) -> DecodeRequest | None:

@@ -16,17 +16,23 @@ from ray import serve
 from ray.serve.schema import ReplicaRank
 
 from deployments import traces
-from deployments.actors import FEEDBACK, ActorAwayError, ActorLine, forever, running_actors
+from deployments.actors import (
+    FEEDBACK,
+    ActorAwayError,
+    ActorLine,
+    forever,
+    log_with_serve,
+    running_actors,
+)
 from deployments.artifacts import method_specs, served_table
 from deployments.configuration import validated
-from deployments.loads.board import (
+from deployments.loads import (
     IDLE_SECONDS,
     MOST_INTERVALS,
     REPORT_SECONDS,
     differs,
     load_board,
 )
-from deployments.logs import log_with_serve
 from deployments.metrics import ReplicaMetrics
 from deployments.replica.cores import pinned_cores
 from deployments.replica.heads import FOLLOW_SECONDS, HeadFollower, HeadTally
@@ -90,7 +96,9 @@ class MethodReplica:
             bundle = load_bundle(config.bundle)
             follower = HeadFollower(self._engine, config.feedback, bundle.name, target_hash(bundle))
             self._refused_heads = follower.refused
-            self._background.add(asyncio.create_task(self._follow_forever(follower)))
+            follow = partial(asyncio.to_thread, follower.follow)
+            following = forever(follow, lambda _: FOLLOW_SECONDS)
+            self._background.add(asyncio.create_task(following))
 
     async def generate(
         self, request: DecodeRequest, whole: bool
@@ -224,13 +232,6 @@ class MethodReplica:
         seen |= {"refused_heads": dict(self._refused_heads)}
         seen |= {"healthy": False} if self._leaves else {}
         return clients_load(self._engine.load().model_copy(update=seen), self._measured)
-
-    async def _follow_forever(self, follower: HeadFollower) -> None:
-        async def follow() -> None:
-            await asyncio.to_thread(follower.follow)
-            self._metrics.heads(follower.serving)
-
-        await forever(follow, lambda _: FOLLOW_SECONDS)
 
     async def _report_forever(self) -> None:
         board = self._line(load_board)

@@ -131,7 +131,7 @@ class Answerer:
             excluded=excluded,
             resting=self.circuits.resting(),
             deadline_seconds=allowed and allowed - (time.perf_counter() - started),
-            conversation_method=self._conversations.method(prompt.scope, prompt.messages),
+            conversation_method=self._conversations.method(prompt.scope, prompt.conversation),
             explore=explore and prompt.drafted_as_usual,
             copying=self._copying if prompt.predicted_token_ids else frozenset(),
             slo=prompt.slo,
@@ -187,12 +187,11 @@ class Answerer:
     async def _chunks(self, answer: Answer, chunk: DecodeChunk | None) -> Chunks:
         """Yield the whole response from its first chunk on. Record the observation, the sample and
         the conversation at its end."""
-        outcome, text, prompt = "abandoned", [], answer.prompt
+        outcome, prompt = "abandoned", answer.prompt
         try:
             while chunk is not None:
                 if prompt.silent:
                     chunk = silenced(chunk)
-                text.append(chunk.text)
                 prompt.spend(len(chunk.token_ids))
                 if chunk.stats is not None:
                     prompt.found(chunk.stats.cached_prompt_tokens)
@@ -202,10 +201,8 @@ class Answerer:
                     if not prompt.silent:
                         self._learn(answer)
                     # Before the client has the last chunk: it may leave then.
-                    if prompt.messages:
-                        said = prompt.repeated("".join(text))
-                        scope, messages = prompt.scope, prompt.messages
-                        self._conversations.remember(scope, messages, said, answer.method)
+                    if (conversation := prompt.conversation) is not None:
+                        self._conversations.remember(prompt.scope, conversation, answer.method)
                 yield chunk
                 chunk = await answer.next()
         except ApiError as error:

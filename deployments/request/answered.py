@@ -1,24 +1,17 @@
 """Answers on their way to their client, and the observations made of them."""
 
 import asyncio
+import json
 import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TypeVar
 
-from deployments.errors import (
-    ApiError,
-    broken_off,
-    given_up,
-    line_full,
-    missed,
-    request_fault,
-    unavailable,
-)
-from deployments.request.calls import Call, Calls, Chunks, DeadlineError, Terms
-from deployments.request.conversation import origin_of
+from deployments.errors import GIVEN_UP, REQUEST_FAULT, ApiError, overloaded, unavailable
+from deployments.request.calls import Call, Calls, Chunks, Cut, DeadlineError
 from deployments.request.prompt import Prompt
 from schemas import Decision, DecodeChunk, DecodeRequest, DecodeStats, Observation, Sample
 from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError
@@ -65,10 +58,7 @@ class Answer:
     chunks: Chunks
     """What to read."""
 
-    def __init__(
-        self, calls: Calls, routed: Routed, prompt: Prompt, cut: Callable[[DecodeStats, bool], None]
-    ) -> None:
-        """cut: takes the statistics of each attempt that does not end the response."""
+    def __init__(self, calls: Calls, routed: Routed, prompt: Prompt, cut: Cut) -> None:
         self.routed, self.prompt = routed, prompt
         self.decision = decision = routed.decision
         self.request_id = uuid.uuid4().hex
@@ -82,7 +72,7 @@ class Answer:
         """Of the method that finished the response."""
         others = [method for method in decision.ranked if method != decision.method]
         self._attempts = enumerate([decision.method, *(others or [decision.method])])
-        self._calls, self._terms = calls, Terms(prompt.whole, routed.deadline(prompt), cut)
+        self._calls, self._deadline, self._cut = calls, routed.deadline(prompt), cut
         self._call: Call | None = None
         self._failed_over = self._began = self._busy = False
         self._failures: list[Exception] = []
@@ -101,12 +91,14 @@ class Answer:
             try:
                 chunk = await call.next()
             except DeadlineError as error:
-                raise missed(started=self._began) from error
+                where = "in the middle of the answer" if self._began else "before the answer began"
+                missed = f"the deadline passed {where}"
+                raise ApiError(504, missed, code="deadline_exceeded") from error
             except EngineRefusedError as error:
                 if not self._began:
                     raise ApiError(400, str(error), code="invalid_request") from error
             except RequestFaultError as error:
-                raise request_fault(str(error)) from error
+                raise ApiError(400, str(error), code=REQUEST_FAULT) from error
             except EngineBusyError:
                 self._busy = True
             except Exception as error:  # whatever the failure, another method may answer
@@ -134,13 +126,18 @@ class Answer:
             for attempt, method in self._attempts:
                 if self._calls.circuits.admits(method):
                     self._failed_over = attempt > 0
-                    return Call(self._calls, self._request(method), self._terms)
+                    request, whole = self._request(method), self.prompt.whole
+                    return Call(self._calls, request, self._deadline, self._cut, whole=whole)
         cause = failures[-1] if failures else None
         if self._began:
-            raise broken_off(self.method) from cause
-        if len(failures) == MOST_FAILURES:
-            raise given_up(MOST_FAILURES) from cause
-        raise line_full() if self._busy else unavailable("no replica could answer")
+            why = f"{self.method} failed in the middle of the answer"
+            raise ApiError(500, why, code="answer_broken_off") from cause
+        if len(failures) == MOST_FAILURES:  # it may be the cause
+            why = f"this request failed {MOST_FAILURES} times"
+            raise ApiError(500, why, code=GIVEN_UP) from cause
+        if self._busy:
+            raise overloaded("every replica's waiting line is full; try again shortly")
+        raise unavailable("no replica could answer")
 
     def _took(self, request: DecodeRequest, chunk: DecodeChunk) -> None:
         self._began = True
@@ -262,9 +259,13 @@ def observation_of(
 def sample_of(answer: Answer, owner: str) -> Sample:
     """Return the sample of a finished answer."""
     prompt = answer.prompt
+    if prompt.conversation is not None:
+        conversation = prompt.conversation.origin
+    else:  # a conversation of its own
+        conversation = sha256(json.dumps(prompt.token_ids).encode()).hexdigest()
     return Sample(
         id=answer.request_id,
-        conversation=origin_of(prompt.messages, prompt.token_ids),
+        conversation=conversation,
         owner=owner,
         fit_id=answer.decision.fit_id,
         cluster=answer.decision.cluster,

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Set
-from dataclasses import dataclass
 
 from deployments.learning.link import FeedbackLink
 from deployments.request.circuits import Circuits
@@ -20,6 +19,9 @@ the method's failure. Single responses differ by a tenth (`router.times.NOISE`).
 WATCH_SECONDS = 0.5
 
 Chunks = AsyncGenerator[DecodeChunk, None]
+Cut = Callable[[DecodeStats, bool], None]
+"""Takes the statistics of a response that its client, its deadline or a failure ends, and whether
+its method has failed."""
 # (request, whole) -> the response; raises EngineRefusedError or EngineBusyError at first, anything
 # else where the replica is gone.
 MethodStream = Callable[[DecodeRequest, bool], Chunks]
@@ -31,20 +33,6 @@ class MethodLostError(RuntimeError):
 
 class DeadlineError(Exception):
     """The request's deadline has passed."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Hold what a call has to keep, and who learns from a response that is cut off.
-
-    whole: whether the response comes in one piece. deadline: on the event loop's clock. cut: takes
-    the statistics of a response that is ended by its client, its deadline or a failure, and whether
-    the method has failed.
-    """
-
-    whole: bool
-    deadline: float | None
-    cut: Callable[[DecodeStats, bool], None]
 
 
 class Calls:
@@ -128,12 +116,21 @@ class Call:
     timer and a task for every chunk would cost more than the chunk.
     """
 
-    def __init__(self, calls: Calls, request: DecodeRequest, terms: Terms) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        request: DecodeRequest,
+        deadline: float | None,
+        cut: Cut,
+        *,
+        whole: bool,
+    ) -> None:
+        """deadline: on the event loop's clock. whole: whether the response comes in one piece."""
         self.request = request
-        self._calls, self._terms = calls, terms
+        self._calls, self._cut = calls, cut
         self._loop = asyncio.get_running_loop()
-        self._chunks = calls.streams[request.method](request, terms.whole)
-        self._progress = Progress(request, self._loop.time(), terms.whole)
+        self._chunks = calls.streams[request.method](request, whole)
+        self._progress = Progress(request, self._loop.time(), whole)
         self._watched = calls.hosts(request.method)
         self._since = calls.circuits.sent(request.method)
         calls.in_flight.begin(request)
@@ -145,9 +142,9 @@ class Call:
         self._closed = False
         self._look = self._loop.call_later(WATCH_SECONDS, self._watch)
         self._deadline: asyncio.TimerHandle | None = None
-        if terms.deadline is not None:
+        if deadline is not None:
             passed = DeadlineError("the deadline passed")
-            self._deadline = self._loop.call_at(terms.deadline, self._end, passed)
+            self._deadline = self._loop.call_at(deadline, self._end, passed)
 
     async def next(self) -> DecodeChunk | None:
         """Return the next chunk, None after the last one.
@@ -215,7 +212,7 @@ class Call:
                 if stats is None and lost:
                     stats = progress.nothing(now)
                 if stats is not None:
-                    self._terms.cut(stats, lost)
+                    self._cut(stats, lost)
                 if isinstance(error, DeadlineError):
                     failed = late or failed
         finally:

@@ -168,15 +168,23 @@ class InFlight:
             if replica := self.replica(request_id):
                 self._failures.failed(replica, request_id)
 
-    def placed(self, request_id: str, replica: str) -> None:
-        """Record that `replica` is about to be asked for the request."""
+    def place(self, request_id: str, replica: str, *, accepted: bool = False) -> None:
+        """Record that `replica` is about to be asked for the request, or that it has accepted it,
+        whichever was asked first."""
         with self._lock:
-            self._place(request_id, replica, accepted=False)
-
-    def accepted(self, request_id: str, replica: str) -> None:
-        """Record that `replica` has accepted the request, whichever was asked first."""
-        with self._lock:
-            self._place(request_id, replica, accepted=True)
+            sent = self._sent.get(request_id)
+            if sent is None:
+                return
+            self._remove(sent)
+            if sent.replica != replica:
+                if sent.replica is not None:
+                    self._prefixes.forget(sent.replica, request_id)
+                self._ended.pop((replica, request_id), None)
+                self._prefixes.sent(replica, request_id, sent.hashes)
+                sent.replica, sent.reported, sent.since = replica, False, None
+            if accepted:
+                sent.since = set()
+            self._add(sent, self.present())
 
     def replica(self, request_id: str) -> str | None:
         """Return the request's replica, None while it is unknown."""
@@ -278,21 +286,6 @@ class InFlight:
                 order = [first, *(i for i in order if i != first)]
             well = [i for i in order if not last[i]]
             return [replicas[i] for i in well or order if last[i] != NEVER]
-
-    def _place(self, request_id: str, replica: str, *, accepted: bool) -> None:
-        sent = self._sent.get(request_id)
-        if sent is None:
-            return
-        self._remove(sent)
-        if sent.replica != replica:
-            if sent.replica is not None:
-                self._prefixes.forget(sent.replica, request_id)
-            self._ended.pop((replica, request_id), None)
-            self._prefixes.sent(replica, request_id, sent.hashes)
-            sent.replica, sent.reported, sent.since = replica, False, None
-        if accepted:
-            sent.since = set()
-        self._add(sent, self.present())
 
     def _pop(self, request_id: str, *, gone: bool) -> None:
         with self._lock:

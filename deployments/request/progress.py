@@ -1,6 +1,7 @@
 """How far a response came before it was cut off."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from schemas import DecodeChunk, DecodeRequest, DecodeStats, LoadReport
 
@@ -76,19 +77,8 @@ class Progress:
 
     def nothing(self, now: float) -> DecodeStats:
         """Return the statistics of a response that ended without any of its own."""
-        known, waited = len(self.request.known_token_ids), self.waited(now)
-        answered = len(self.request.answered_token_ids)
-        return DecodeStats(
-            request_id=f"{self.request.request_id}:{self.request.method}:{answered}",
-            method=self.request.method,
-            temperature=self.request.sampling.temperature,
-            prompt_tokens=known,
-            output_tokens=0,
-            context_length=known,
-            target_steps=0,
-            total_seconds=waited,
-            finish_reason="cancelled",
-        )
+        context = len(self.request.known_token_ids)
+        return self._stats(now, output_tokens=0, target_steps=0, context_length=context)
 
     def cut(self, now: float, report: LoadReport | None, late: bool = False) -> DecodeStats | None:
         """Return the statistics of a response that was cut off now; None if they say nothing.
@@ -104,8 +94,7 @@ class Progress:
         method = self.request.method
         tokens, steps, stalled = self.later_tokens, self.steps, 0.0
         seconds = self.last - self.first if self.first is not None else 0.0
-        known, answered = len(self.request.known_token_ids), len(self.request.answered_token_ids)
-        context = known + 1 + tokens
+        context = len(self.request.known_token_ids) + 1 + tokens
         batch = batch_of(method, report)
         step = 0.0 if report is None else report.recent_step_seconds.get(method, 0.0)
         hung = self.hung(now, late)
@@ -123,21 +112,28 @@ class Progress:
             seconds += self.waited(now) if self.first is None else self.silent(now)
         if steps < 1 or seconds <= 0.0:
             return None
-        return DecodeStats(
-            # Another attempt may end the response, and observations count once by id.
-            request_id=f"{self.request.request_id}:{method}:{answered}",
-            method=method,
-            temperature=self.request.sampling.temperature,
-            prompt_tokens=known,
+        return self._stats(
+            now,
             output_tokens=1 + tokens,
-            context_length=context,
             target_steps=1 + steps,
+            context_length=context,
             decode_seconds=seconds,
             stalled_seconds=stalled,
-            total_seconds=self.waited(now),
             mean_batch=sum(batch.values()),
             batch_by_method=batch,
+        )
+
+    def _stats(self, now: float, **counted: Any) -> DecodeStats:
+        request, answered = self.request, len(self.request.answered_token_ids)
+        return DecodeStats(
+            # Another attempt may end the response, and observations count once by id.
+            request_id=f"{request.request_id}:{request.method}:{answered}",
+            method=request.method,
+            temperature=request.sampling.temperature,
+            prompt_tokens=len(request.known_token_ids),
+            total_seconds=self.waited(now),
             finish_reason="cancelled",
+            **counted,
         )
 
 

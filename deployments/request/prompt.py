@@ -1,9 +1,10 @@
 """A prompt on its way to a response."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from deployments.request.conversation import Conversation
 from router.constraints import Slo
 from schemas import SamplingParams
 from schemas.decode import derived_seed
@@ -18,23 +19,21 @@ def unmetered(_tokens: int) -> None:
 class Prompt:
     """Hold a request that is ready to be routed.
 
-    repeated: turns the response's text into the content that it has among `messages` in the
-    conversation's next turn. whole: the response is wanted in one piece. choices: number of
-    responses. deadline_seconds: for all of them; None for no deadline. echoed: text that begins
-    each response. silent: the prompt is only read, and the token that the engine emits is dropped.
-    spend: called with the number of output tokens as they arrive. found: called with the prompt
-    tokens found in a prefix cache. adapter, scope: as in DecodeRequest. teaches: whether its vector
-    may be kept. owner: as in Sample; None: drafters must not be trained on it. kept: as in
-    DecodeRequest. open_ended: whether `sampling.max_tokens` is only what the context has left.
-    expected_tokens, max_draft_tokens, predicted_token_ids: as in DecodeRequest. slo: how fast the
-    response has to be. reasoning: where the response's reasoning is; None: it has none.
+    whole: the response is wanted in one piece. choices: number of responses. deadline_seconds: for
+    all of them; None for no deadline. echoed: text that begins each response. silent: the prompt is
+    only read, and the token that the engine emits is dropped. spend: called with the number of
+    output tokens as they arrive. found: called with the prompt tokens found in a prefix cache.
+    teaches: whether its vector may be kept. owner: as in Sample; None: drafters must not be trained
+    on it. open_ended: whether `sampling.max_tokens` is only what the context has left. slo: how
+    fast the response has to be. reasoning: where the response's reasoning is; None: it has none.
+    adapter, scope, kept, expected_tokens, max_draft_tokens, predicted_token_ids: as in
+    DecodeRequest.
     """
 
     token_ids: tuple[int, ...]
     text: str
     sampling: SamplingParams
-    messages: tuple[Mapping[str, str], ...] = ()
-    repeated: Callable[[str], str] = str
+    conversation: Conversation | None = None
     pinned: str | None = None
     adapter: str | None = None
     whole: bool = False

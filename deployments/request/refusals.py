@@ -20,12 +20,9 @@ class Refusals:
     def __init__(
         self, portfolios: Iterable[Sequence[MethodSpec]], *, elsewhere: bool = False
     ) -> None:
-        self._portfolios = [tuple(portfolio) for portfolio in portfolios]
+        self._specs = [(spec, tuple(engine)) for engine in portfolios for spec in engine]
         self._keeping = {
-            spec.name
-            for portfolio in self._portfolios
-            for spec in portfolio
-            if keeps_every_answer(spec, elsewhere=elsewhere)
+            spec.name for spec, _ in self._specs if keeps_every_answer(spec, elsewhere=elsewhere)
         }
 
     def excluded(self, prompt: Prompt) -> frozenset[str]:
@@ -37,31 +34,25 @@ class Refusals:
         """
         fields = {
             spec.name: field
-            for portfolio in self._portfolios
-            for spec in portfolio
+            for spec, engine in self._specs
             if (
-                field := refused_field(portfolio, prompt.sampling)
+                field := refused_field(engine, prompt.sampling)
                 or refused_draft(spec, prompt.max_draft_tokens)
             )
         }
         if not prompt.kept:
             fields |= dict.fromkeys(self._keeping - fields.keys(), STORE)
-        served = sum(map(len, self._portfolios))
+        served = len(self._specs)
         if prompt.pinned in fields:
             others = "pin no method" if len(fields) < served else "leave it out"
             raise _refused(fields[prompt.pinned], prompt.pinned, others)
         if fields and len(fields) == served:
             raise _refused(next(iter(fields.values())), "every method served", "leave it out")
         if prompt.pinned is None and prompt.max_draft_tokens == 0:
-            return frozenset(fields) | self._drafting(frozenset(fields))
+            plain = {spec.name for spec, _ in self._specs if spec.drafter == "none"} - fields.keys()
+            if plain:
+                return frozenset(spec.name for spec, _ in self._specs if spec.name not in plain)
         return frozenset(fields)
-
-    def _drafting(self, refused: frozenset[str]) -> frozenset[str]:
-        """Return the methods with a drafter, none if every one has a drafter or is refused."""
-        specs = [spec for portfolio in self._portfolios for spec in portfolio]
-        drafting = frozenset(spec.name for spec in specs if spec.drafter != "none")
-        left = {spec.name for spec in specs} - drafting - refused
-        return drafting if left else frozenset()
 
 
 def _refused(field: str, who: str, fix: str) -> ApiError:

@@ -229,8 +229,8 @@ class Run:
         hosts = {one.name: one for one in self._replicas if method in one.methods}
         in_flight = self._answerers[ingress].in_flight
         first, *_ = in_flight.ranked(self._draws.permutation(list(hosts)).tolist(), request)
-        in_flight.placed(request.request_id, first)
-        in_flight.accepted(request.request_id, first)
+        in_flight.place(request.request_id, first)
+        in_flight.place(request.request_id, first, accepted=True)
         reading, decoding = self._expected(asked, method)
         async with aclosing(hosts[first].answer(self._sequence(asked, request), whole)) as chunks:
             async for chunk in chunks:

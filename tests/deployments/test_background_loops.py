@@ -8,9 +8,9 @@ import pytest
 from deployments.actors import ActorLine, forever
 from deployments.head_training.actor import SampleLine
 from deployments.learning.link import FeedbackLink
-from deployments.loads.board import LoadsLine
+from deployments.loads import LoadsLine
 from ops.common.simulated_time import run_simulated
-from tests.deployments.loads.test_load_reports import Replica
+from tests.deployments.test_load_reports import Replica
 
 
 class Broken:
@@ -80,17 +80,10 @@ class Loop:
 )
 def test_the_lines_of_an_ingress_go_on(monkeypatch, kind, once, work):
     broken, line = Broken(2), object.__new__(kind)
-    line._line, line._poll_seconds = ActorLine(None), 0.25
-    line._waiting, line._flush_seconds = {}, 0.25
+    line._line, line._waiting = ActorLine(None), {}
     monkeypatch.setattr(line, once, broken.asked, raising=False)
     run_for(60.0, lambda: work(line))
     assert len(broken.calls) > 3
-
-
-def test_a_replica_reports_on_after_an_error():
-    board = SimpleNamespace(report=(reported := Broken(0)).asked)
-    run_for(5.0, Replica([board], metrics=Broken(2))._report_forever)
-    assert len(reported.calls) > 3
 
 
 def test_a_replica_whose_warm_up_failed_reports():
@@ -98,14 +91,3 @@ def test_a_replica_whose_warm_up_failed_reports():
     run_for(5.0, Replica([board], warm_up=warm_up.asked)._report_forever)
     assert len(warm_up.calls) == 1
     assert len(reported.calls) > 3
-
-
-def test_a_replica_follows_heads_on_after_an_error(monkeypatch):
-    async def at_once(call):
-        call()
-
-    monkeypatch.setattr("deployments.replica.method.asyncio.to_thread", at_once)
-    metrics = Broken(2)
-    follower = SimpleNamespace(follow=lambda: None, serving={})
-    run_for(60.0, lambda: Replica([], metrics=metrics)._follow_forever(follower))
-    assert len(metrics.calls) > 3

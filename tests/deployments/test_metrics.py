@@ -13,7 +13,6 @@ from observations import load, observation
 from ray.util.metrics import Counter, Histogram
 
 from deployments.head_training.canaries import SUMS
-from deployments.learning.feedback import Feedback
 from deployments.metrics import MAX_KEYS, KeyMetrics, Metrics, ReplicaMetrics
 from schemas import HeadCounts, Reason
 
@@ -107,7 +106,6 @@ def test_a_finished_answer_by_method_and_cluster(record):
             "batch_sequences": 3.0,
             "tpot_seconds": 2.0 / 40,
             "step_seconds": 2.0 / 20,
-            "acceptance_length_tokens": 41 / 21,
             "tokens_per_second": 41 / 2.5,
         }
     )
@@ -161,22 +159,6 @@ async def test_exploring_costs_what_the_choice_without_it_would_have_saved(ingre
     predicted = sum(d.predicted_seconds[d.method] for d in decisions)
     counted = sum(v for (name, *_), v in record.told.items() if name == "predicted_seconds")
     assert counted == pytest.approx(predicted)
-
-
-async def test_a_new_favourite_and_the_tables_version(ingress, record, monkeypatch, config):
-    versions = []
-    monkeypatch.setattr(ingress.link._metrics.table_version, "set", versions.append)
-    actor = Feedback(config)
-    ingress.link._line._remote = actor
-    await actor.exchange([observation("a", cluster=1)], ("", -1))
-    table = actor._learner.table
-    changed = table.model_copy(
-        update={"assignment": (table.assignment[0], (*table.assignment[1][:2], "naive"))}
-    )
-    actor._learner._table = changed
-    await ingress.link.exchange()
-    assert record.told == {("favourite_changes", "1", "high", "naive"): 1.0}
-    assert versions == [changed.version]
 
 
 def test_a_replica_counts_what_versions_of_heads_drafted_for_once(record):

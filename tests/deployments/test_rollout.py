@@ -1,12 +1,17 @@
-"""Which replicas Ray Serve restarts for a change of `args`, and which take it over."""
+"""Which replicas are restarted for a change of `args`, take it over, or make room."""
 
 import pytest
 from ray.serve._private.build_app import build_app
+from ray.serve._private.common import DeploymentStatus, ReplicaState
 from ray.serve._private.config import DeploymentConfig
 from ray.serve._private.version import DeploymentVersion
+from ray.serve.schema import DeploymentStatusOverview
 from test_app import changed, deployments
 
 from deployments.app import build
+from deployments.configuration import ConfigError, check_clusters, live_fields
+from deployments.configuration import changed as live
+from deployments.declared import WAITING_SECONDS, Capacity
 from deployments.rollout import read_by_learning, version_of
 
 METHODS = {"naive", "draft_verify", "ngram"}
@@ -105,3 +110,83 @@ def test_replacements_start_first_where_there_is_room(config):
     assert surges(changed(config, http=one_a_node))["ingress"] == 0
     pinned = surges(changed(config, engine={"pin_cores": True}))
     assert {name for name, percent in pinned.items() if percent == 0} == METHODS
+
+
+OTHER = {"router": {"weights": {"ngram": 5.0}, "exploration": 0.3}}
+
+
+def test_changes_are_over_the_configuration(config):
+    after = live(config, OTHER | {"http": {"max_answer_seconds": 20}})
+    assert (after.router.weights, after.router.exploration) == ({"ngram": 5.0}, 0.3)
+    assert after.http.max_answer_seconds == 20.0
+    rest = {"router": config.router, "http": config.http}
+    assert after.model_copy(update=rest) == config
+    assert live_fields(after)["router"]["weights"] == {"ngram": 5.0}
+    assert live(config, None) == live(config, {}) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"engine": {"threads": 4}}, "engine: user_config takes the sections router and http"),
+        ({"router": 3}, "router: user_config takes"),
+        ({"router": {"encoder": "x"}}, r"router\.encoder: cannot change .* set it in args"),
+        ({"router": {"exploration": 2.0}}, r"router\.exploration: .*less than or equal to 0\.5"),
+        ({"router": {"weights": {"nobody": 1.0}}}, r"router\.weights: 'nobody' is not served"),
+    ],
+)
+def test_what_cannot_be_changed_is_named(config, changes, said):
+    with pytest.raises(ConfigError, match=said):
+        live(config, changes)
+
+
+def test_a_pinned_cluster_has_to_be_there(config):
+    check_clusters(live(config, {"router": {"pinned_clusters": {1: "naive"}}}), 2)
+    with pytest.raises(ConfigError, match="clusters 0 to 1, not 2"):
+        check_clusters(live(config, {"router": {"pinned_clusters": {2: "naive"}}}), 2)
+
+
+UPDATING, HEALTHY = DeploymentStatus.UPDATING, DeploymentStatus.HEALTHY
+BOTH = {ReplicaState.RUNNING: 1, ReplicaState.STARTING: 1}
+NO_ROOM = "1 replicas that have taken more than 30s to be scheduled."
+
+
+def deployment(status=UPDATING, message=NO_ROOM, states=BOTH):
+    return DeploymentStatusOverview(status, None, states, message)
+
+
+def looks(*found):
+    """What each of many looks says, a second apart."""
+    now = [0.0]
+    capacity = Capacity(lambda: now[0])
+    said = []
+    for one in found:
+        said.append(capacity.wanted(one))
+        now[0] += 1.0
+    return said
+
+
+LONG = int(WAITING_SECONDS) + 2
+STUCK = {"a": deployment(), "b": deployment(), "c": deployment(HEALTHY, "")}
+
+
+def test_one_gives_way_once_nothing_has_moved_for_a_while():
+    said = looks(*[STUCK] * LONG)
+    assert [name for name in said[:-2] if name] == []
+    assert {name for name in said if name} <= {"a", "b"}
+    assert any(said)
+
+
+def test_they_take_turns():
+    said = [name for name in looks(*[STUCK] * 3 * LONG) if name]
+    assert set(said) == {"a", "b"}
+
+
+def test_nothing_gives_way_while_something_moves():
+    starting = STUCK | {"c": deployment(UPDATING, "")}
+    stopping = STUCK | {"c": deployment(HEALTHY, "", {ReplicaState.STOPPING: 1})}
+    scaled = {"a": deployment(DeploymentStatus.UPSCALING)}
+    for found in (starting, stopping, scaled, {"a": deployment(HEALTHY, "")}):
+        assert not any(looks(*[found] * 2 * LONG))
+    half = [STUCK] * (LONG // 2)
+    assert not any(looks(*half, STUCK | {"b": deployment(HEALTHY, "")}, *half))

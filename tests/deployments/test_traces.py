@@ -23,6 +23,8 @@ def exported(request, monkeypatch):
 async def test_a_prompts_way(ingress, exported):
     exporter, tracer, sampled = exported
     assert traces.trace_id() is None
+    await spoken(await answered(ingress, prompt()))
+    assert exporter.get_finished_spans() == (), "outside of a trace"
     with tracer.start_as_current_span("request") as request:
         assert traces.trace_id() == trace.format_trace_id(request.get_span_context().trace_id)
         answer = await answered(ingress, prompt())
@@ -41,11 +43,3 @@ async def test_a_prompts_way(ingress, exported):
     parts = seconds["queue"] + seconds["prefill"]
     assert parts == pytest.approx(answer.stats.first_token_seconds, abs=1e-6)
     assert spans["queue"].end_time <= spans["prefill"].end_time <= spans["decode"].end_time
-
-
-async def test_without_a_trace_there_are_no_spans(ingress, exported):
-    exporter, _, _ = exported
-    answer = await answered(ingress, prompt())
-    await spoken(answer)
-    traces.decoded(answer.stats)
-    assert exporter.get_finished_spans() == ()

@@ -57,13 +57,9 @@ class MessageWriter:
     def add(self, piece: Piece) -> list[Event]:
         match piece:
             case Text(text):
-                begun = self._begun({"type": "text", "text": ""})
-                self._content[-1]["text"] += text
-                return [*begun, self._delta({"type": "text_delta", "text": text})]
+                return self._said(text, {"type": "text", "text": ""})
             case Thought(text):
-                begun = self._begun({"type": "thinking", "thinking": "", "signature": ""})
-                self._content[-1]["thinking"] += text
-                return [*begun, self._delta({"type": "thinking_delta", "thinking": text})]
+                return self._said(text, {"type": "thinking", "thinking": "", "signature": ""})
             case CallStart(id=id_, name=name):
                 block = {"type": "tool_use", "id": id_, "name": name, "input": {}}
                 return [*self._closed(), self._started(block)]
@@ -96,11 +92,13 @@ class MessageWriter:
     def body(self) -> dict[str, Any]:
         return self._message
 
-    def _begun(self, block: dict[str, Any]) -> list[Event]:
-        """Return the events that begin a block, unless one of its type is open."""
-        if self._open and self._content[-1]["type"] == block["type"]:
-            return []
-        return [*self._closed(), self._started(block)]
+    def _said(self, text: str, block: dict[str, Any]) -> list[Event]:
+        """Return the events of text, which begin a block unless one of its type is open."""
+        kind, begun = block["type"], list[Event]()
+        if not self._open or self._content[-1]["type"] != kind:
+            begun = [*self._closed(), self._started(block)]
+        self._content[-1][kind] += text
+        return [*begun, self._delta({"type": f"{kind}_delta", kind: text})]
 
     def _started(self, block: dict[str, Any]) -> Event:
         self._open, self._arguments = True, ""

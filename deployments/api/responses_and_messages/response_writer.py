@@ -59,8 +59,8 @@ class ResponseWriter:
             case CallStart(id=id_, name=name, custom=custom):
                 kind, prefix = ("custom_tool_call", "ctc") if custom else ("function_call", "fc")
                 said = {"call_id": id_, "name": name, **self._names.get(name, {})}
-                item = self._item(kind, prefix, **said, **{_CALLS[kind][0]: ""})
-                return [*self._closed("completed"), self._added(item)]
+                closed = self._closed("completed")
+                return [*closed, self._added(kind, prefix, **said, **{_CALLS[kind][0]: ""})]
             case Arguments(text=text):
                 assert self._open is not None
                 field, events = _CALLS[self._open["type"]]
@@ -89,15 +89,12 @@ class ResponseWriter:
         events = []
         if self._open is None or self._open["type"] != kind:
             events += self._closed("completed")
-            if kind == "message":
-                item = self._item(kind, "msg", role="assistant", content=[])
-            else:
-                item = self._item(kind, "rs", summary=[], content=[])
-            events.append(self._added(item))
             part: dict[str, Any] = {"type": _PARTS[kind], "text": ""}
             if kind == "message":
+                events.append(self._added(kind, "msg", role="assistant", content=[part]))
                 part |= {"annotations": [], "logprobs": []}
-            item["content"].append(part)
+            else:
+                events.append(self._added(kind, "rs", summary=[], content=[part]))
             events.append(self._of_part("response.content_part.added", part=dict(part)))
         assert self._open is not None
         if text:
@@ -127,25 +124,18 @@ class ResponseWriter:
             field, name = _CALLS[item["type"]]
             done = {"name": item["name"], field: item[field]}
             events.append(self._of_item(f"{name}.done", **done))
-        events.append(
-            self._event("response.output_item.done", output_index=self._index, item=dict(item))
-        )
+        index = len(self._output) - 1
+        events.append(self._event("response.output_item.done", output_index=index, item=dict(item)))
         self._open = None
         return events
 
-    @property
-    def _index(self) -> int:
-        return len(self._output) - 1
-
-    def _item(self, kind: str, prefix: str, **fields: Any) -> dict[str, Any]:
-        id_ = f"{prefix}_{self._id}_{len(self._output)}"
-        return {"id": id_, "type": kind, "status": "in_progress", **fields}
-
-    def _added(self, item: dict[str, Any]) -> Event:
-        self._output.append(item)
-        self._open = item
-        shown = {**item, "content": []} if item["type"] in _PARTS else dict(item)
-        return self._event("response.output_item.added", output_index=self._index, item=shown)
+    def _added(self, kind: str, prefix: str, **fields: Any) -> Event:
+        index = len(self._output)
+        head = {"id": f"{prefix}_{self._id}_{index}", "type": kind, "status": "in_progress"}
+        self._open = head | fields
+        self._output.append(self._open)
+        shown = {**self._open, "content": []} if kind in _PARTS else dict(self._open)
+        return self._event("response.output_item.added", output_index=index, item=shown)
 
     def _ended(self, status: str, usage: Mapping[str, Any] | None) -> Event:
         self._response["status"] = status
@@ -157,7 +147,8 @@ class ResponseWriter:
 
     def _of_item(self, name: str, /, **fields: Any) -> Event:
         assert self._open is not None
-        return self._event(name, item_id=self._open["id"], output_index=self._index, **fields)
+        item_id, index = self._open["id"], len(self._output) - 1
+        return self._event(name, item_id=item_id, output_index=index, **fields)
 
     def _of_part(self, name: str, /, **fields: Any) -> Event:
         return self._of_item(name, content_index=0, **fields)

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -31,31 +31,16 @@ class ReasoningField(Input):
     effort: Any = None
 
 
-class PlacedTool(NamedTuple):
-    """A tool of the request, its place there, and the namespace that it is in."""
-
-    path: str
-    space: str | None
-    tool: Any
-
-    @property
-    def for_chat(self) -> Any:
-        """Return the tool as a chat has it, with its full name."""
-        match self.tool:
-            case {"name": str(name)}:
-                return nested(self.tool | {"name": full_name(self.space, name)})
-        return nested(self.tool)
-
-
 def each_tool(
     tools: Sequence[Any], at: str = "tools", space: str | None = None
-) -> list[PlacedTool]:
-    """Return the tools, with those of the namespaces. Raises ApiError for what is no namespace."""
-    found: list[PlacedTool] = []
+) -> list[tuple[str, str | None, Any]]:
+    """Return each tool's place, its namespace and the tool. Raises ApiError for what is no
+    namespace."""
+    found: list[tuple[str, str | None, Any]] = []
     for index, tool in enumerate(tools):
         path = f"{at}[{index}]"
         if space is not None or not isinstance(tool, dict) or tool.get("type") != "namespace":
-            found.append(PlacedTool(path, space, tool))
+            found.append((path, space, tool))
             continue
         name, inside = tool.get("name"), tool.get("tools") or []
         if not isinstance(name, str) or not name:
@@ -66,12 +51,20 @@ def each_tool(
     return found
 
 
+def chat_tool(space: str | None, tool: Any) -> Any:
+    """Return a tool as a chat has it, with its full name."""
+    match tool:
+        case {"name": str(name)}:
+            tool = tool | {"name": full_name(space, name)}
+    return nested(tool)
+
+
 def nested(one: Any) -> Any:
     """Return an object as a chat has it: its fields are those of a field with its type's name."""
     match one:
-        case {"type": "allowed_tools", "tools": list(tools), **rest}:
-            rest = rest | {"tools": [*map(nested, tools)]}
-            return {"type": "allowed_tools", "allowed_tools": rest}
+        case {"type": "allowed_tools", "tools": list(tools), **more}:
+            inside = {**more, "tools": [*map(nested, tools)]}
+            return {"type": "allowed_tools", "allowed_tools": inside}
         case {"type": "function" | "custom" | "json_schema" | "allowed_tools" as kind, **rest}:
             return {"type": kind, kind: rest}
     return one
@@ -127,7 +120,7 @@ class ResponsesRequest(SurfaceBody):
     def here(self, param: str) -> str:
         path = super().here(param)
         if found := re.match(r"tools\[(\d+)\]", path):  # counted with those in namespaces
-            path = each_tool(self.tools)[int(found[1])].path + path[found.end() :]
+            path = each_tool(self.tools)[int(found[1])][0] + path[found.end() :]
         return path
 
     @field_validator("store")
@@ -150,7 +143,7 @@ class ResponsesRequest(SurfaceBody):
             "response_format": nested(self.text.format),
             "reasoning_effort": self.reasoning.effort,
             "verbosity": self.text.verbosity,
-            "tools": [one.for_chat for one in each_tool(self.tools)],
+            "tools": [chat_tool(space, tool) for _, space, tool in each_tool(self.tools)],
             "tool_choice": nested(self.tool_choice),
             "parallel_tool_calls": self.parallel_tool_calls,
             "service_tier": self.service_tier,

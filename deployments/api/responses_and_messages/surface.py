@@ -1,18 +1,26 @@
-"""Base classes of the APIs that are translated to a chat: request body and response writer."""
+"""Base classes of the APIs that are translated to a chat."""
 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import PrivateAttr, ValidationInfo, model_validator
 
-from deployments.api.event_stream import COMMENT, Event
+from deployments.api.event_stream import COMMENT
 from deployments.api.input import Input, validated
 from deployments.api.request_bodies import ChatRequest
-from deployments.api.tools.pieces import Piece
+from deployments.api.responses_and_messages.message_writer import MessageWriter
+from deployments.api.responses_and_messages.response_writer import ResponseWriter
 from deployments.errors import ApiError
-from schemas import DecodeChunk
+
+Writer = ResponseWriter | MessageWriter
+"""Writes one response as events, and collects its body from the same pieces.
+
+`inspected` looks at a chunk before it is read, and returns the chunk to read. `begin`, `add` and
+`end` return the events before the first piece, of a piece and after the last one; `failed` those of
+a response that breaks off. finish: as in a chat. `body` is the whole response.
+"""
 
 
 class Passed(Input):
@@ -58,7 +66,7 @@ class SurfaceBody(Passed, ABC):
         """Return the chat request's fields, except those that have the same name here."""
 
     @abstractmethod
-    def writer(self, answer_id: str, prompt_tokens: int, /) -> "Writer":
+    def writer(self, answer_id: str, prompt_tokens: int, /) -> Writer:
         """Return a writer of the response."""
 
     @property
@@ -96,19 +104,3 @@ class SurfaceBody(Passed, ABC):
         for name, here in self.names.items():
             param = re.sub(rf"(^|\.){re.escape(name)}\b", rf"\g<1>{here}", param, count=1)
         return param
-
-
-class Writer(Protocol):
-    """Write one response as events, and collect its body from the same pieces.
-
-    `inspected` looks at a chunk before it is read, and returns the chunk to read. `begin`, `add`
-    and `end` return the events before the first piece, of a piece and after the last one; `failed`
-    those of a response that breaks off. finish: as in a chat. `body` is the whole response.
-    """
-
-    def inspected(self, chunk: DecodeChunk) -> DecodeChunk: ...
-    def begin(self) -> list[Event]: ...
-    def add(self, piece: Piece) -> list[Event]: ...
-    def end(self, finish: str, usage: Mapping[str, Any]) -> list[Event]: ...
-    def failed(self, error: ApiError) -> list[Event]: ...
-    def body(self) -> dict[str, Any]: ...

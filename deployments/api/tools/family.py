@@ -8,7 +8,6 @@ from deployments.api.messages import Plain
 from deployments.api.tools.fields import FunctionTool, Offer
 from deployments.api.tools.formats import Format, format_of
 from deployments.api.tools.parser import ToolCallParser
-from deployments.api.tools.pieces import Said
 from deployments.api.tools.templates import fitted, tools_template, traits_of
 from deployments.errors import ApiError, invalid
 from schemas import Grammar, SamplingParams
@@ -39,10 +38,9 @@ class ToolFamily:
     ) -> tuple[list[Plain], list[dict[str, Any]]]:
         """Return a conversation as the chat template can write it, and the tools for the template:
         none without any, and where the messages tell of them."""
-        if self._traits.tools:
-            tools = [tool.for_template() for tool in offer.tools]
-            return fitted(messages, (), self._traits, self._format), tools
-        return fitted(messages, offer.callable, self._traits, self._format), []
+        written = [tool.for_template() for tool in offer.tools] if self._traits.tools else []
+        told = () if self._traits.tools else offer.callable
+        return fitted(messages, told, self._traits, self._format), written
 
     async def sampling(self, offer: Offer, asked: SamplingParams, check: Check) -> SamplingParams:
         """Return how to decode a response that may call tools.
@@ -102,44 +100,6 @@ class ToolFamily:
         if not offer.callable:
             return None
         return ToolCallParser(self._format, offer.names, offer.several, offer.custom)
-
-    def repeated(self, offer: Offer) -> Callable[[str], str]:
-        """Return a function from a response's text to what identifies it in the conversation's next
-        turn, where its calls come parsed (`identity`)."""
-
-        def text_of(answer: str) -> str:
-            parser = self.parser(offer)
-            if parser is None:
-                return answer
-            said = Said()
-            for piece in (*parser.push(answer), *parser.end()):
-                said.add(piece)
-            return _identity(said.text, [(call.name, call.values) for call in said.calls])
-
-        return text_of
-
-
-def identity(messages: Sequence[Plain]) -> tuple[dict[str, str], ...]:
-    """Return a conversation's messages with the calls of each in its content, to recognise the
-    conversation by."""
-    return tuple(
-        {
-            "role": message["role"],
-            "content": _identity(
-                message["content"],
-                [
-                    (call["function"]["name"], call["function"]["arguments"])
-                    for call in message.get("tool_calls", ())
-                ],
-            ),
-        }
-        for message in messages
-    )
-
-
-def _identity(text: str, calls: Sequence[tuple[str, Any]]) -> str:
-    """calls: names and arguments."""
-    return json.dumps([text.strip(), calls]) if calls else text
 
 
 def calls_or(

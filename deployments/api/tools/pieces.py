@@ -1,9 +1,7 @@
 """The pieces of a response that reasons and calls tools."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,6 @@ class Call:
     name: str
     custom: bool = False
     arguments: str = ""
-
-    @property
-    def values(self) -> Any:
-        """Return the arguments of the function that the model has called."""
-        return {"input": self.arguments} if self.custom else json.loads(self.arguments)
 
 
 class Said:

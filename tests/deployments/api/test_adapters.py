@@ -43,15 +43,6 @@ async def test_every_api_takes_an_adapter_and_a_method(adapted, path):
     assert len({base, law, code}) == 3, "prefixes and past answers of two adapters are kept apart"
 
 
-async def test_speculation_may_name_the_adapters_method(adapted):
-    path, named = "/v1/chat/completions", {"speculation": {"method": "ngram"}}
-    await posted(adapted, path, HELLO | named | {"model": "tiny:law"})
-    assert (adapted.called[0].adapter, adapted.called[0].method) == ("law", "ngram")
-    other = HELLO | named | {"model": "tiny:law:naive"}
-    refused = (await adapted.http.post(path, json=other)).json()["error"]
-    assert refused["param"] == "speculation.method"
-
-
 @pytest.mark.parametrize("name", ["tiny:warp", "tiny:law:warp", "tiny:ngram:law", "law", "tiny:"])
 @pytest.mark.parametrize("path", [*ASKED, "/tokenize", "/v1/routing/explain"])
 async def test_an_unknown_name_is_told_the_adapters(adapted, path, name):

@@ -6,7 +6,7 @@ import json
 from asking import events, posted, until
 
 from deployments.api import replies
-from deployments.api.logprobs import ChatLogprobs
+from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs
 from schemas import DecodeChunk, TokenLogprobs
 from workers.text import TokenText
 
@@ -33,25 +33,6 @@ async def test_choices_have_seeds_of_their_own_and_repeat(ingress):
     assert first["usage"]["completion_tokens"] == 36
     assert first["usage"]["speculative"]["target_steps"] >= 3
     assert ingress.link.waiting == 7
-
-
-async def test_streamed_choices_say_the_same(openai_client):
-    asked = {k: v for k, v in CHAT.items() if k != "ignore_eos"} | {"n": 2, "seed": 3}
-    extra = {"ignore_eos": True}
-    whole = await openai_client.chat.completions.create(**asked, extra_body=extra)
-    texts, ends = {0: "", 1: ""}, {}
-    stream = await openai_client.chat.completions.create(
-        **asked, extra_body=extra, stream=True, stream_options={"include_usage": True}
-    )
-    async for chunk in stream:
-        for choice in chunk.choices:
-            texts[choice.index] += choice.delta.content or ""
-            if choice.finish_reason:
-                ends[choice.index] = choice.finish_reason
-        usage = chunk.usage
-    assert [texts[0], texts[1]] == [choice.message.content for choice in whole.choices]
-    assert ends == {0: "length", 1: "length"}
-    assert usage.completion_tokens == whole.usage.completion_tokens == 24
 
 
 async def test_a_client_that_leaves_cancels_every_choice(ingress, steps):
@@ -185,3 +166,24 @@ async def test_other_responses_go_on_between_the_log_probabilities_of_two_choice
     await posted(ingress, "/v1/chat/completions", CHAT | {"n": 3, "logprobs": True})
     turning.cancel()
     assert len(written) == len(set(written)) >= 3
+
+
+CHARACTERS = "a😀é你b"
+
+
+def test_offsets_are_within_the_text_and_parts_of_characters_stay_apart(tiny_bundle):
+    tokenizer = tiny_bundle.tokenizer()
+    ids = tokenizer.encode(CHARACTERS, add_special_tokens=False)
+    tokens = TokenText(tokenizer)
+    parts = [token for token in ids if "\ufffd" in tokens.text(token)]
+    assert len(set(parts)) > 2
+    top = tuple((token, -1.0 - n) for n, token in enumerate(dict.fromkeys(parts)))
+    said = tuple(TokenLogprobs(chosen=-9.0, top=top) for _ in ids)
+    chunk = DecodeChunk(request_id="1", text=CHARACTERS, token_ids=tuple(ids), logprobs=said)
+    written = CompletionLogprobs(tokens).of(chunk)
+    assert written["text_offset"] == sorted(written["text_offset"])
+    assert written["text_offset"][-1] == len(CHARACTERS) - 1
+    assert written["tokens"][1].startswith("bytes:\\x")
+    for token, alternatives in zip(written["tokens"], written["top_logprobs"], strict=True):
+        assert len(alternatives) >= len(top)
+        assert alternatives[token] in (-9.0, *dict(top).values())

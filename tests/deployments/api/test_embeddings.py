@@ -1,14 +1,11 @@
 """POST /v1/embeddings: the router's own vectors, and every limit with the field it concerns."""
 
-import asyncio
-
 import httpx
 import numpy as np
 import pytest
 from asking import Clock
 
 from deployments.api.embeddings import MAX_CHARACTERS, MAX_INPUTS, EmbeddingRequest, Embeddings
-from deployments.api.fair_threads import FairThreads
 from deployments.api.routes import HttpApi
 from deployments.errors import ApiError
 from deployments.guard.caller import Caller, Meter
@@ -81,27 +78,6 @@ async def test_without_an_encoder_it_is_unavailable_and_not_listed(ingress, conf
         listed = (await http.get("/v1/models")).json()["data"]
         assert MODEL not in [model["id"] for model in listed]
         assert (await http.get(f"/v1/models/{MODEL}")).status_code == 404
-
-
-async def test_a_callers_texts_take_turns_with_anothers(encoder, monkeypatch):
-    owners, run = set(), FairThreads.run
-
-    async def noted(self, owner, *given):
-        owners.add(owner)
-        return await run(self, owner, *given)
-
-    monkeypatch.setattr(FairThreads, "run", noted)
-    embeddings = Embeddings(encoder)
-    full = EmbeddingRequest(model=MODEL, input=["a"] * MAX_INPUTS)
-    many = [asyncio.create_task(embeddings.answer(full, Caller("many"))) for _ in range(3)]
-    await asyncio.sleep(0)  # the first of each waits
-    one = EmbeddingRequest(model=MODEL, input="a")
-    assert (await embeddings.answer(one, Caller("one")))["usage"]["prompt_tokens"] == 3
-    assert not any(task.done() for task in many)
-    assert owners == {"key many", "key one"}
-    for task in many:
-        task.cancel()
-    await asyncio.gather(*many, return_exceptions=True)
 
 
 async def test_counting_the_tokens_of_texts_that_are_refused_is_charged(encoder):

@@ -19,7 +19,7 @@ class Held:
         self.began, self.free = [], threading.Semaphore(0)
 
     def call(self, name):
-        def run():
+        def run(_):
             self.began.append(name)
             assert self.free.acquire(timeout=60)
             return name
@@ -50,7 +50,7 @@ async def asked(threads, held, names, size=SMALL):
 
 @pytest.mark.usefixtures("clock")
 async def test_a_caller_with_one_call_is_next(held):
-    threads = FairThreads(1, "test")
+    threads = FairThreads([None], "test")
     tasks = await asked(threads, held, ["a1", "a2", "a3", "a4", "b1", "c1", "b2"])
     held.free.release(7)
     assert await asyncio.gather(*tasks) == ["a1", "a2", "a3", "a4", "b1", "c1", "b2"]
@@ -58,7 +58,7 @@ async def test_a_caller_with_one_call_is_next(held):
 
 
 async def test_one_queue_does_not_occupy_all_threads(held):
-    threads = FairThreads(2, "test")
+    threads = FairThreads([None] * 2, "test")
     many = await asked(threads, held, [f"a{i}" for i in range(8)], LARGE)
     [other] = await asked(threads, held, ["b"], LARGE)
     while len(held.began) < 2:
@@ -71,7 +71,7 @@ async def test_one_queue_does_not_occupy_all_threads(held):
 
 
 async def test_a_queue_that_is_full_refuses_its_own_caller_only(held):
-    threads = FairThreads(1, "test", waiting=2)
+    threads = FairThreads([None], "test", waiting=2)
     tasks = await asked(threads, held, ["a1", "a2", "a3", "b1"])
     with pytest.raises(ApiError, match="2 of your requests wait here") as caught:
         await threads.run("a", SMALL, held.call("a4"))
@@ -82,9 +82,9 @@ async def test_a_queue_that_is_full_refuses_its_own_caller_only(held):
 
 @pytest.mark.usefixtures("clock")
 async def test_a_caller_is_charged_for_calls_that_fail_too_and_not_for_those_it_left(held):
-    threads, spent = FairThreads(1, "test"), []
+    threads, spent = FairThreads([None], "test"), []
 
-    def fails():
+    def fails(_):
         raise ValueError("wrong")
 
     with pytest.raises(ValueError, match="wrong"):
@@ -94,7 +94,7 @@ async def test_a_caller_is_charged_for_calls_that_fail_too_and_not_for_those_it_
     left.cancel()
     held.free.release(2)
     assert await first == "a1"
-    assert await threads.run("a", SMALL, lambda: "next", spent.append) == "next"
+    assert await threads.run("a", SMALL, lambda _: "next", spent.append) == "next"
     assert held.began == ["a1"]
     assert len(spent) == 2
     assert all(queue.waiting or queue.seconds > threads._now for queue in threads._queues.values())

@@ -104,25 +104,6 @@ def test_forms_of_vllm(fields, kind, text):
     assert (grammar.kind, grammar.text) == (kind, text)
 
 
-@pytest.mark.parametrize(
-    ("fields", "possible"),
-    [
-        ({"structured_outputs": {"choice": ["höher", 'a "b"\n']}}, ["höher", 'a "b"\n']),
-        ({"guided_grammar": 'root ::= "x" p\np ::= "1" | [2-3] "y"'}, ["x1", "x2y", "x3y"]),
-    ],
-)
-async def test_the_answer_follows_them(ingress, fields, possible):
-    asked = HELLO | {"temperature": 1, "max_tokens": 40} | fields
-    answer = await posted(ingress, "/v1/chat/completions", asked)
-    assert answer["choices"][0]["message"]["content"] in possible
-
-
-async def test_an_answer_without_a_maximum_has_the_rest_of_the_context(ingress):
-    asked = {k: v for k, v in GREEDY.items() if k != "max_tokens"}
-    usage = (await posted(ingress, "/v1/chat/completions", asked))["usage"]
-    assert usage["total_tokens"] == 512
-
-
 async def test_the_last_message_is_continued(ingress, tiny_bundle):
     """The prompt ends with its text, and not with the token that ends a message."""
     tokenizer = tiny_bundle.tokenizer()

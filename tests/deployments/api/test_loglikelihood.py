@@ -85,16 +85,3 @@ async def test_a_prompt_that_is_only_read(ingress, pairs):
         ingress, "/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 0}
     )
     assert silent["choices"][0]["text"] == ""
-
-
-async def test_an_answer_follows_its_echoed_prompt(ingress):
-    asked = {"model": "tiny:naive", "prompt": "hello", "max_tokens": 6, "temperature": 0}
-    plain = await posted(ingress, "/v1/completions", asked | {"logprobs": 1})
-    both = await posted(ingress, "/v1/completions", asked | {"logprobs": 1, "echo": True})
-    said, alone = both["choices"][0], plain["choices"][0]
-    assert said["text"] == "hello" + alone["text"]
-    count = plain["usage"]["prompt_tokens"]
-    assert said["logprobs"]["tokens"][count:] == alone["logprobs"]["tokens"]
-    assert said["logprobs"]["token_logprobs"][count:] == pytest.approx(
-        alone["logprobs"]["token_logprobs"], abs=1e-4
-    )

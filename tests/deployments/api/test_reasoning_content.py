@@ -80,15 +80,6 @@ async def test_without_tags_in_the_template_all_is_content(ingress):
     assert await answered(ingress) == NOTHING | {"content": THOUGHT}
 
 
-async def test_a_conversation_is_known_by_its_content(thinking):
-    """The client sends the next turn without the thoughts."""
-    recorded(thinking, THOUGHT)
-    await posted(thinking, "/v1/chat/completions", HELLO | {"model": "tiny:ngram"})
-    said = [*HELLO["messages"], {"role": "assistant", "content": "It is 4."}]
-    known = thinking.answerer._conversations.method("", said)
-    assert known == "ngram"
-
-
 async def test_its_tokens_are_counted_with_its_tags(thinking):
     recorded(thinking, THOUGHT)
     expected = len(THOUGHT.partition("</think>")[0]) + len("</think>")
@@ -100,12 +91,6 @@ async def test_its_tokens_are_counted_with_its_tags(thinking):
         assert details["reasoning_tokens"] == expected
     answer = await posted(thinking, "/v1/responses", {"model": "tiny", "input": "hello"})
     assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == expected
-
-
-async def test_an_answer_without_it_has_none_of_its_tokens(thinking):
-    recorded(thinking, "It is 4.")
-    body = await posted(thinking, "/v1/chat/completions", HELLO)
-    assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])

@@ -89,15 +89,6 @@ def test_how_many_log_probabilities():
         completion("a", logprobs=6)
 
 
-def test_what_clients_send_back_is_accepted():
-    """An assistant message as `model_dump()` of the openai package returns it."""
-    answer = {"role": "assistant", "content": "hi", "tool_calls": [], "annotations": []}
-    answer |= dict.fromkeys(("refusal", "function_call", "audio"))
-    messages = [{"role": "developer", "content": "be kind"}, HELLO["messages"][0], answer]
-    roles = [m["role"] for m in plain_messages(chat(messages=messages).messages)]
-    assert roles == ["system", "user", "assistant"]
-
-
 def test_text_parts_are_joined():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     [message] = plain_messages(chat(messages=[{"role": "user", "content": parts}]).messages)
@@ -180,13 +171,6 @@ def test_a_request_has_so_many_answers():
     with pytest.raises(ApiError, match=r"17 prompts with n 4 ask for 68 answers") as caught:
         completion(["a"] * 17, n=4).prompts()
     assert caught.value.param == "prompt"
-
-
-def test_an_echoed_prompt_has_log_probabilities_where_they_are_asked_for():
-    sampling = completion("a", echo=True, logprobs=2).sampling(1, 100)
-    assert (sampling.prompt_logprobs, sampling.logprobs) == (2, 2)
-    for fields in ({"echo": True}, {"logprobs": 2}):
-        assert completion("a", **fields).sampling(1, 100).prompt_logprobs is None
 
 
 def test_a_prompt_may_be_read_and_not_answered():

@@ -7,8 +7,7 @@ import pytest
 from asking import posted
 
 from deployments.api import prompt_reader, tokenizers
-from deployments.api.prompt_reader import PromptReader
-from deployments.api.request_bodies import ChatRequest, CompletionRequest, TokenizeRequest
+from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.errors import ApiError
 from workers import chat_template
 from workers.chat_template import encode_chat, encode_prompt
@@ -45,12 +44,6 @@ async def test_long_texts_are_tokenised_beside_the_event_loop(reader, threads):
     here = threading.current_thread().name
     assert threads[:2] == [here, here]
     assert all(name.startswith("tokenise") for name in threads[2:])
-
-
-async def test_so_do_many_messages_without_words(reader, threads):
-    empty = [{"role": "user", "content": ""}] * 40
-    await reader.chat(ChatRequest(model="tiny", messages=empty))
-    assert all(name.startswith("tokenise") for name in threads)
 
 
 @pytest.mark.usefixtures("threads")
@@ -97,24 +90,6 @@ async def test_tokens_of_a_conversation_are_those_of_its_prompt(ingress, reader)
     shorter = await posted(ingress, "/tokenize", {"messages": chat, "add_generation_prompt": False})
     assert said["tokens"][: shorter["count"]] == shorter["tokens"]
     assert shorter["count"] < said["count"]
-
-
-async def test_results_of_tools_have_the_names_that_they_have_in_a_chat(
-    base_config, tiny_bundle, tmp_path
-):
-    file = tmp_path / "named.jinja"
-    file.write_text("{% for message in messages %}{{ message.name or message.role }}{% endfor %}")
-    http = base_config.http.model_copy(update={"chat_template": file})
-    reader = PromptReader(tiny_bundle, ("naive",), base_config.engine, http)
-    function = {"name": "get_weather", "arguments": "{}"}
-    call = {"id": "1", "type": "function", "function": function}
-    chat = [
-        {"role": "assistant", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "1", "content": "18 degrees"},
-    ]
-    read = await reader.chat(ChatRequest(model="tiny", messages=chat))
-    told = await reader.tokenised(TokenizeRequest(messages=chat))
-    assert tuple(told["tokens"]) == read.token_ids
 
 
 async def test_tools_beyond_any_context_are_not_tokenised(tools_reader, monkeypatch):

@@ -11,13 +11,12 @@ from observations import load
 from pydantic import ValidationError
 from ray.exceptions import TaskCancelledError
 
-from deployments.api.answering import NO_LEARNING, shed
-from deployments.errors import ApiError, line_full, missed, request_fault
+from deployments.api.answering import DEADLINE, FIRST, NO_LEARNING, TOKEN, shed
+from deployments.errors import REQUEST_FAULT, ApiError, overloaded
 from deployments.guard.caller import Caller
 from deployments.guard.key_file import hash_of
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
-from deployments.request.objectives import DEADLINE, FIRST, TOKEN
 from schemas import GuardConfig
 
 
@@ -187,7 +186,7 @@ async def test_tokens_are_charged_before_the_work_and_given_back_without_an_answ
         begun.append(asked)
         async with client("meagre-key") as second:
             assert (await second.post("/v1/chat/completions", json=HELLO)).status_code == 429
-        raise line_full()
+        raise overloaded("full")
 
     monkeypatch.setattr(ingress.answerer, "answers", refuses)
     async with client("meagre-key") as meagre:
@@ -197,7 +196,9 @@ async def test_tokens_are_charged_before_the_work_and_given_back_without_an_answ
     assert len(begun) == 2
 
 
-@pytest.mark.parametrize("error", [missed(started=False), request_fault("no token may follow")])
+@pytest.mark.parametrize(
+    "error", [ApiError(504, "late"), ApiError(400, "stuck", code=REQUEST_FAULT)]
+)
 async def test_what_ends_by_the_requests_own_wish_is_charged(client, ingress, monkeypatch, error):
     """Short deadlines, or grammars that lead nowhere, would have prompts read for nothing."""
 
@@ -238,7 +239,7 @@ async def test_nothing_is_begun_for_a_prompt_beyond_the_limit(client, monkeypatc
     """A coroutine that nobody awaits is a line in the log for every refused request."""
 
     def full(*_):
-        raise line_full()
+        raise overloaded("full")
 
     monkeypatch.setattr(Caller, "read", full)
     with warnings.catch_warnings(record=True) as told:

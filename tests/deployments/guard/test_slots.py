@@ -13,13 +13,14 @@ BODY = json.dumps(HELLO | {"ignore_eos": True}).encode()
 
 
 @pytest.fixture
-async def asked(ingress):
+async def asked(ingress, monkeypatch):
     """Asks an application with the slots that the test wants; ends what it leaves open."""
     clients, apps = [], []
 
     def ask(body=None, more=False, path="/v1/chat/completions", method="POST", **settings):
         if settings or not apps:
-            settings = {"ongoing": 2, "queued": 2, "body_seconds": 600.0} | settings
+            monkeypatch.setattr(slots, "BODY_SECONDS", settings.pop("body_seconds", 600.0))
+            settings = {"ongoing": 2, "queued": 2} | settings
             apps.append(Slots(ingress.app, **settings))
         clients.append(Client(apps[-1], path, method=method))
         if body is not None:
@@ -71,15 +72,6 @@ async def test_a_dawdler_makes_room_for_others(asked, monkeypatch):
     assert (await asked(BODY).answered()).status == 200
     await first.answered()
     assert (first.status, first.error["code"]) == (408, "body_timeout")
-
-
-async def test_a_dropped_request_gets_no_slot_when_its_body_comes_after_all(asked, monkeypatch):
-    first, *_ = await inside(asked, 4)
-    monkeypatch.setattr(slots, "DAWDLING_SECONDS", 0.0)
-    plain = asked(BODY)
-    first.send(BODY[5:])
-    await asyncio.gather(plain.answered(), first.answered())
-    assert {first.status, plain.status} <= {200, 408}
 
 
 async def test_health_and_pages_need_no_place(asked):

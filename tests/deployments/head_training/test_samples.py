@@ -13,7 +13,6 @@ from sampled import sample
 
 from deployments.head_training.samples import OVERDUE, TIDY_SECONDS, Samples
 from schemas import FeedbackConfig
-from schemas.sample import LEAST_ROOM
 
 HOUR = 3600.0
 
@@ -89,15 +88,6 @@ def test_another_process_goes_on_with_them(opened):
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_sent_twice_is_there_once(opened):
-    samples = opened()
-    samples.take([sample("a")])
-    before = files(samples)
-    samples.take([sample("a")])
-    assert files(samples) == before
-    assert ids(samples) == {"a"}
-
-
 def test_expired_samples_are_deleted(opened, clock):
     samples = opened()
     samples.take([sample("old", time=clock.now), sample("new", time=clock.now + HOUR)])
@@ -119,17 +109,6 @@ def test_answers_of_another_target_are_deleted(opened):
     assert ids(new) == {each.id for each in new.stored()} == {"b"}
     for file in files(new):
         assert b'"a"' not in gzip.decompress(file.read_bytes())
-
-
-def test_what_gave_way_leaves_the_store(opened, clock):
-    samples = opened(sample_tokens=5 * LEAST_ROOM)
-    samples.take([sample(f"s{i}") for i in range(20)])
-    samples.take([sample(f"t{i}") for i in range(20)])
-    clock.now += TIDY_SECONDS
-    samples.take()
-    [file] = files(samples)
-    assert len(gzip.decompress(file.read_bytes()).splitlines()) == 5
-    assert ids(opened(sample_tokens=5 * LEAST_ROOM)) == ids(samples)
 
 
 def test_an_owner_is_erased_also_from_a_process_that_is_running(opened, clock):

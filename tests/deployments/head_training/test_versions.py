@@ -128,18 +128,6 @@ def test_changes_of_several_processes_are_all_kept(uri, tmp_path):
     assert (heads.paused, heads.revision) == (True, 4)
 
 
-def test_no_two_writers_get_one_number(uri, tmp_path):
-    folder, ready = head(tmp_path / "head"), threading.Barrier(4)
-
-    def write(_: int) -> int:
-        mine = store(uri)
-        ready.wait()
-        return mine.add(folder, origin()).number
-
-    with ThreadPoolExecutor(4) as writers:
-        assert sorted(writers.map(write, range(4))) == [1, 2, 3, 4]
-
-
 def test_an_unreadable_revision_is_passed_over(tmp_path):
     one = store(str(tmp_path / "state"))
     one.pause(True)

@@ -14,7 +14,7 @@ from deployments.learning import feedback as feedback_module
 from deployments.learning import link as link_module
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
-from deployments.loads.board import LoadsLine
+from deployments.loads import LoadsLine
 from deployments.metrics import Metrics
 from router.learner import HALF_LIFE, KEPT
 from schemas import TableUpdate
@@ -164,8 +164,8 @@ class TestLink:
                 return self.actor
 
         line = Line()
-        loads = LoadsLine(line.connect, 60.0)
-        line.link = FeedbackLink(served_table(config), line.connect, loads, 1e-6, Metrics())
+        loads = LoadsLine(line.connect)
+        line.link = FeedbackLink(served_table(config), line.connect, loads, Metrics())
         return line
 
     async def test_what_waited_is_delivered_when_the_actor_is_back(self, line, config):

@@ -5,7 +5,7 @@ from observations import observation
 
 from deployments.learning import state_store
 from deployments.learning.feedback import Feedback
-from deployments.learning.state_store import SupersededError, UnknownSnapshotError
+from deployments.learning.state_store import UnknownSnapshotError
 
 COLD = ("", -1)
 
@@ -42,14 +42,6 @@ async def test_snapshots_are_kept_as_time_goes_by_and_the_oldest_go(config, monk
     assert (await Feedback(config).history()) == kept, "they outlive their actor"
 
 
-async def test_none_are_kept_before_it_is_time(config):
-    actor = Feedback(config)
-    await taught(actor, "abc")
-    assert await actor.history() == []
-    with pytest.raises(UnknownSnapshotError, match=r"no snapshot 0 \(there are none\)"):
-        await actor.roll_back()
-
-
 @pytest.mark.usefixtures("often")
 async def test_going_back_and_forth_again(config):
     actor = Feedback(config)
@@ -72,15 +64,6 @@ async def test_going_back_and_forth_again(config):
 
     successor = (await Feedback(config).exchange([], COLD)).table
     assert successor.live.steps.tolist() == again.live.steps.tolist(), "it is in the store"
-
-
-async def test_a_superseded_actor_changes_nothing(config):
-    old = Feedback(config)
-    await taught(old, "ab")
-    new = Feedback(config)
-    with pytest.raises(SupersededError):
-        await old.reset()
-    assert (await new.exchange([], COLD)).table.live.steps.sum() > 0.0
 
 
 @pytest.mark.usefixtures("often")

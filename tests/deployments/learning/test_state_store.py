@@ -46,18 +46,6 @@ def test_an_older_owner_that_writes_without_looking_finds_its_number_taken(tmp_p
     assert store(tmp_path).claim() == {"by": "new"}
 
 
-def test_an_owner_whose_successors_have_cleared_away_its_files_is_superseded(tmp_path):
-    old = store(tmp_path)
-    old.claim()
-    for number in range(5):
-        newer = store(tmp_path)
-        newer.claim()
-        newer.save({"number": number})
-    with pytest.raises(SupersededError):
-        old.save({"by": "old"})
-    assert store(tmp_path).claim() == {"number": 4}
-
-
 def test_a_write_that_came_through_although_its_call_failed_is_the_owners_own(
     tmp_path, monkeypatch
 ):
@@ -75,14 +63,6 @@ def test_a_write_that_came_through_although_its_call_failed_is_the_owners_own(
             owner.save({"version": 1})
     owner.save({"version": 2})
     assert store(tmp_path).claim() == {"version": 2}
-
-
-def test_a_claim_without_a_save_keeps_the_state(tmp_path):
-    first = store(tmp_path)
-    first.claim()
-    first.save({"version": 7})
-    assert [store(tmp_path).claim() for _ in range(5)] == [{"version": 7}] * 5
-    assert len(list(tmp_path.glob("state-*.json"))) == 3
 
 
 def test_of_many_saves_two_files_stay_and_the_claims(tmp_path):

@@ -148,7 +148,7 @@ async def test_a_store_that_hangs_at_the_start_is_opened_when_it_answers(gated):
     await taught(Feedback(gated), "ab")
     with hanging():
         actor = Feedback(gated)
-        assert "has not answered" in (await taught(actor, "c")).problem
+        assert "still does not answer" in (await taught(actor, "c")).problem
         assert (await actor.exchange([], COLD)).epoch == 0
     reply = await acknowledged(actor, "c")
     assert reply.epoch == 3, "the claim that hung was waited for, not made again"

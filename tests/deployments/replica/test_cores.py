@@ -19,7 +19,8 @@ except CoresTakenError as error:
     print(json.dumps(str(error)), flush=True)
     sys.exit()
 threads = [early.native_id, threading.get_native_id()]
-print(json.dumps([pinned.cores, *(sorted(os.sched_getaffinity(t)) for t in threads)]), flush=True)
+seen = [list(pinned.locks), *(sorted(os.sched_getaffinity(t)) for t in threads)]
+print(json.dumps(seen), flush=True)
 sys.stdin.read()
 """
 

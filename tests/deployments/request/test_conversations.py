@@ -1,43 +1,41 @@
 """Which method answered a conversation's last turn."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
-from deployments.request.conversation import Conversations
+from deployments.request.conversation import Conversation, Conversations
 
 USER, OTHER = {"role": "user", "content": "hi"}, {"role": "user", "content": "and now?"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+SAID = {"role": "assistant", "content": "hello"}
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}
+RESULT = {"role": "tool", "tool_call_id": "1", "content": "18 degrees"}
 
 
-def assistant(text):
-    return {"role": "assistant", "content": text}
-
-
-def test_the_next_turn_finds_who_answered_the_last():
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ([USER], [USER, SAID, OTHER]),
+        ([SYSTEM, USER], [SYSTEM, USER, CALL, SAID, OTHER]),
+        ([USER], [USER, CALL, RESULT]),
+        ([USER, CALL, RESULT], [USER, CALL, RESULT, SAID, OTHER]),
+        ([USER, SAID], [USER, SAID | {"content": "hello, begun and ended"}, OTHER]),
+    ],
+)
+def test_the_next_turn_finds_who_answered_the_last(first, later):
     known = Conversations()
-    assert known.method("", [USER]) is None
-    known.remember("", [USER], " hello\n", "ngram")
-    assert known.method("", [USER, assistant("hello"), OTHER]) == "ngram", "clients may trim"
-    assert known.method("", [USER, assistant("something else"), OTHER]) is None
-    known.remember("", [USER, assistant("hello"), OTHER], "fine", "naive")
-    assert known.method("", [USER, assistant("hello"), OTHER, assistant("fine"), USER]) == "naive"
+    assert known.method("", Conversation.of(first)) is None
+    known.remember("", Conversation.of(first), "ngram")
+    assert known.method("", Conversation.of(later)) == "ngram"
+    assert known.method("tenant initech", Conversation.of(later)) is None
+    assert known.method("", Conversation.of([OTHER, *later])) is None
+    assert Conversation.of(first).origin == Conversation.of(later).origin
 
 
-def test_each_scope_finds_its_own_conversations():
-    known = Conversations()
-    known.remember("tenant acme", [USER], "hello", "ngram")
-    said = [USER, assistant("hello"), OTHER]
-    assert known.method("tenant acme", said) == "ngram"
-    assert known.method("tenant initech", said) is None
-    assert known.method("", said) is None
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(max_size=3), max_size=30), st.integers(1, 5))
-def test_memory_is_bounded_and_keeps_the_latest(texts, capacity):
-    known = Conversations(capacity)
-    for text in texts:
-        known.remember("", [USER], text, f"method {text}")
-    assert len(known) <= capacity
-    if texts:
-        latest = [USER, assistant(texts[-1]), OTHER]
-        assert known.method("", latest).strip() == f"method {texts[-1]}".strip()
+def test_memory_is_bounded_and_keeps_the_latest():
+    known = Conversations(2)
+    turns = [[{"role": "user", "content": str(number)}, SAID, OTHER] for number in range(3)]
+    for turn in turns:
+        known.remember("", Conversation.of(turn[:1]), "ngram")
+        known.method("", Conversation.of(turns[0]))
+    assert [known.method("", Conversation.of(turn)) for turn in turns] == ["ngram", None, "ngram"]
+    assert known.method("", None) is None

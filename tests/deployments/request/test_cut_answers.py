@@ -11,12 +11,12 @@ from simulated_ingress import Simulated, asked
 
 from deployments.metrics import Metrics
 from deployments.request import circuits as breakers
-from deployments.request.calls import Call, Calls, DeadlineError, Terms
+from deployments.request.calls import Call, Calls, DeadlineError
 from deployments.request.circuits import Circuits
 from deployments.request.in_flight import InFlight
 from deployments.request.progress import AVERAGED_STEPS, Progress
 from ops.common.simulated_time import run_simulated
-from schemas import DecodeChunk, LoadReport, RoutingTable
+from schemas import DecodeChunk, Grammar, LoadReport, RoutingTable, SamplingParams
 
 LEAVES, LATE = {"leaves": 1.0}, {"deadline_seconds": 1.0}
 
@@ -142,10 +142,10 @@ def test_a_deadline_counts_against_a_method_that_was_working(
         circuits = Circuits(["draft"], Metrics())
         in_flight = InFlight(lambda: state.loads)
         calls = Calls({"draft": stream}, state, circuits, in_flight)
-        terms = Terms(False, asyncio.get_running_loop().time() + 0.2, lambda *_: None)
+        deadline = asyncio.get_running_loop().time() + 0.2
         for i in range(others):
             in_flight.begin(REQUEST.model_copy(update={"request_id": str(i)}))
-        call = Call(calls, REQUEST, terms)
+        call = Call(calls, REQUEST, deadline, lambda *_: None, whole=False)
         await call.next()
         with pytest.raises(DeadlineError):
             await call.next()
@@ -191,3 +191,45 @@ def test_attempts_that_were_cut_before_their_first_token_count_each():
         for name in ("draft", "ngram")
     ]
     assert len({stats and stats.request_id for stats in cut}) == 2
+
+
+@pytest.mark.parametrize("leaves", [None, 0.3])
+@pytest.mark.parametrize(
+    "fields", [{"max_draft_tokens": 0}, {"max_draft_tokens": 1}, {"predicted_token_ids": (1, 2)}]
+)
+def test_answers_with_drafts_of_their_own_teach_others_nothing(fitted, fields, leaves):
+    """After two answers without drafts, everybody's prompts left the best method."""
+    service = Simulated(fitted)
+    asked(service, 20, accepted=0.4, leaves=leaves, **fields)
+    assert asked(service) == [("draft", "whole")]
+    assert service.state.table.live.answers[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "counted"), [({}, 1.0), ({"ignore_eos": True}, 0.0), ({"min_tokens": 61}, 0.0)]
+)
+def test_only_answers_that_may_end_teach_how_long_answers_are(fitted, ends, counted):
+    service = Simulated(fitted)
+    asked(service, sampling=SamplingParams(max_tokens=128, **ends))
+    live = service.state.table.live
+    assert live.answers[0] == counted
+    assert live.steps[0].sum() > 0.0
+
+
+@pytest.mark.parametrize("leaves", [None, 0.3])
+def test_answers_with_a_grammar_teach_others_little_of_acceptance(fitted, leaves):
+    sampling = SamplingParams(max_tokens=128, grammar=Grammar(kind="json_object"))
+    service = Simulated(fitted)
+    asked(service, 20, accepted=2.0, leaves=leaves, sampling=sampling)
+    gain = service.state.table.live.gain[0, fitted.methods.index("draft")]
+    assert gain[3] > 0.3
+    assert (gain[:3] < 0.6 * gain[3]).all()
+
+
+@pytest.mark.parametrize("missing", [{}, {"problem": "superseded"}, {"age_seconds": 31.0}])
+def test_nothing_is_explored_while_nothing_is_learned(fitted, missing):
+    service = Simulated(fitted)
+    for name, value in missing.items():
+        setattr(service.state, name, value)
+    methods = {method for method, _ in asked(service, 50)}
+    assert (methods == {*fitted.methods}) == (not missing)

@@ -56,13 +56,13 @@ def test_the_idlest_replica_is_left_out_while_it_pauses(others):
     for name in "xy":
         assert flying.ranked(BOTH, request("new"))[0] == "bad"
         with tracked(flying, request(name)):
-            flying.accepted(name, "bad")
+            flying.place(name, "bad", accepted=True)
             flying.failed(name)
         with tracked(flying, request(name)):
             assert flying.ranked(BOTH, request(name)) == ["good"]
     assert flying.ranked(BOTH, request("new")) == ["good"]
     with tracked(flying, request("z")):
-        flying.accepted("z", "bad")
+        flying.place("z", "bad", accepted=True)
         flying.ended("z")
     assert flying.ranked(BOTH, request("new")) == ["bad", "good"]
 
@@ -106,7 +106,7 @@ def served_by_two(ingress, error):
     def choosing(real):
         async def stream(asked, whole):
             name = in_flight.ranked(BOTH, asked)[0]
-            in_flight.accepted(asked.request_id, name)
+            in_flight.place(asked.request_id, name, accepted=True)
             placed.append(name)
             if name == "bad" and error is not None:
                 raise error

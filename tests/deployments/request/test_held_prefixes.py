@@ -54,18 +54,10 @@ def test_a_prefix_counts_by_the_time_that_it_takes_to_read(outstanding):
 def test_a_replica_without_a_cache_holds_nothing():
     flying = Flying(load("1"), load("2", prefixes=None), table=TABLE)
     with tracked(flying, asking("x")):
-        flying.accepted("x", "2")
+        flying.place("x", "2", accepted=True)
         assert held_by(flying) == [0, 0]
-        flying.accepted("x", "1")
+        flying.place("x", "1", accepted=True)
         assert held_by(flying) == [HASHED, 0]
-
-
-def test_the_longest_prefix_wins():
-    flying = Flying(
-        holding("1", PROMPT[:40]), holding("2"), holding("3", PROMPT[:150]), table=TABLE
-    )
-    assert first_of(flying, asking("x")) == "2"
-    assert held_by(flying) == [32, HASHED, 128]
 
 
 tokens = st.lists(st.integers(0, 50_000), max_size=600)
@@ -90,7 +82,7 @@ def test_without_reports_not_every_prompt_is_remembered(monkeypatch):
     flying = Flying(load("1"), table=TABLE)
     for number in range(74):
         with tracked(flying, asking(str(number), (number, *PROMPT))):
-            flying.accepted(str(number), "1")
+            flying.place(str(number), "1", accepted=True)
     [first], [last] = (held_by(flying, (number, *PROMPT)) for number in (0, 64))
     assert first == 0 < last
 
@@ -104,9 +96,9 @@ def test_another_scopes_prefix_is_not_held():
 def test_what_was_sent_is_held_until_reports_can_tell():
     flying = Flying(load("1"), load("2"), table=TABLE)
     with tracked(flying, asking("x")):
-        flying.placed("x", "1")
-        flying.placed("x", "2")  # the first one was full
-        flying.accepted("x", "2")
+        flying.place("x", "1")
+        flying.place("x", "2")  # the first one was full
+        flying.place("x", "2", accepted=True)
         for time in range(5):
             flying.reports[:] = load("1", time=time), load("2", time=time)
             assert held_by(flying) == [0, HASHED], "it runs"
@@ -121,10 +113,10 @@ def test_what_was_sent_is_held_until_reports_can_tell():
 def test_two_requests_of_one_beginning_are_forgotten_apart():
     flying = Flying(load("1"), load("2"), table=TABLE)
     with tracked(flying, asking("x")):
-        flying.accepted("x", "1")
+        flying.place("x", "1", accepted=True)
         with tracked(flying, asking("y")):
-            flying.accepted("y", "1")
-            flying.accepted("y", "2")
+            flying.place("y", "1", accepted=True)
+            flying.place("y", "2", accepted=True)
         flying.reports[:] = [load("1", time=1.0)]  # the second one is gone
         assert held_by(flying) == [HASHED]
     flying.reports[:] = [load("1", time=2.0), load("2", time=2.0)]
@@ -147,8 +139,3 @@ def test_the_prediction_is_that_of_the_replica_that_holds_it():
     without, with_it = (Prospect(TABLE, one).under(loads)["naive"] for one in (ask, held))
     assert without.first - with_it.first == pytest.approx(HASHED * 0.0008)
     assert without.per_token == with_it.per_token
-
-
-def test_a_report_without_a_table_prefers_nobody():
-    flying = Flying(load("1"), holding("2"))
-    assert first_of(flying, asking("x"), ("1", "2")) == "1"

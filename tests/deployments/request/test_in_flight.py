@@ -1,6 +1,11 @@
 """What an ingress has under way, in addition to what its replicas report."""
 
+import numpy as np
+import pytest
 from observations import Flying, load, request, tracked
+from served import small_table
+
+from schemas import EncoderInfo
 
 
 def report(replica, methods, outstanding=0, requests=None, waiting=0, **more):
@@ -28,7 +33,7 @@ def loads_of(flying):
 def answered(flying, name, replica):
     """A request's way, to its last chunk."""
     with tracked(flying, request(name)):
-        flying.accepted(name, replica)
+        flying.place(name, replica, accepted=True)
         flying.ended(name)
 
 
@@ -49,7 +54,7 @@ def test_what_was_sent_since_the_report_counts_on_the_idlest_replica():
 def test_a_report_that_lists_a_request_counts_it():
     flying = Flying(report("1", ("a",), requests={"x": 40}))
     with tracked(flying, request("x")):
-        flying.placed("x", "1")
+        flying.place("x", "1")
         assert loads_of(flying) == flying.reports
 
 
@@ -68,7 +73,7 @@ def test_an_ended_request_is_taken_off_a_report_that_still_lists_it():
 def test_an_ended_request_is_taken_off_once_if_reports_have_just_come():
     flying = Flying(report("1", ("a",)))
     with tracked(flying, request("x")):
-        flying.accepted("x", "1")
+        flying.place("x", "1", accepted=True)
         flying.reports[0] = report("1", ("a",), requests={"x": 40, "y": 30})
         flying.ended("x")
         [load] = loads_of(flying)
@@ -78,7 +83,7 @@ def test_an_ended_request_is_taken_off_once_if_reports_have_just_come():
 def test_what_has_ended_on_its_replica_is_not_added_while_a_client_reads():
     flying = Flying(report("1", ("a",), requests={"x": 40}))
     with tracked(flying, request("x")):
-        flying.placed("x", "1")
+        flying.place("x", "1")
         loads_of(flying)
         flying.reports[0] = report("1", ("a",))
         assert loads_of(flying) == flying.reports
@@ -87,7 +92,7 @@ def test_what_has_ended_on_its_replica_is_not_added_while_a_client_reads():
 def test_what_has_a_replica_counts_there_even_if_another_is_idler():
     flying = Flying(report("1", ("a",), outstanding=500), report("2", ("a",)))
     with tracked(flying, request("x")):
-        flying.placed("x", "1")
+        flying.place("x", "1")
         assert [r.outstanding_tokens for r in loads_of(flying)] == [550, 0]
         # a replica without a report counts with what was sent to it
         assert flying.ranked(["1", "new", "2"], request("y")) == ["new", "2", "1"]
@@ -96,9 +101,9 @@ def test_what_has_a_replica_counts_there_even_if_another_is_idler():
 def test_what_no_replica_has_accepted_is_in_no_report():
     flying = Flying(report("1", ("a",)), report("2", ("a",)))
     with tracked(flying, request("x")):
-        flying.placed("x", "1")
+        flying.place("x", "1")
         assert [load.outstanding_tokens for load in loads_of(flying)] == [50, 0]
-        flying.placed("x", "2")  # the first one was full
+        flying.place("x", "2")  # the first one was full
         assert [load.outstanding_tokens for load in loads_of(flying)] == [0, 50]
         flying.reports[1] = report("2", ("a",), requests={"x": 50})
         assert loads_of(flying) == flying.reports
@@ -109,6 +114,26 @@ def test_where_some_wait_the_next_one_waits_too():
     with tracked(flying, request("x")):
         [load] = loads_of(flying)
         assert (load.running, load.waiting) == (8, 3)
+
+
+def test_a_request_counts_by_the_tokens_that_are_expected():
+    """Clients allow far more than answers have."""
+    flying = Flying(report("1", ("a",)))
+    with tracked(flying, request("x", tokens=2048, expected_tokens=60)):
+        assert [load.outstanding_tokens for load in loads_of(flying)] == [60]
+
+
+@pytest.mark.parametrize(("fits", "first"), [(True, "fast"), (False, "slow")])
+def test_a_replica_whose_steps_take_longer_has_more_work(fits, first):
+    """As much as the table lets predict: without a table both have the same."""
+    table = small_table(EncoderInfo(name="none", dimension=2, sha256="0" * 64), np.eye(2), ("a",))
+    busy = {"running": 1, "running_by_method": {"a": 1}, "mean_batch": 1.0}
+    reports = [
+        load(name, methods=("a",), outstanding_tokens=90, recent_step_seconds={"a": step}, **busy)
+        for name, step in (("slow", 0.06), ("fast", 0.02))
+    ]
+    flying = Flying(*reports, table=table if fits else None)
+    assert flying.ranked(["slow", "fast"], request("x"))[0] == first
 
 
 def test_an_ended_request_gives_its_place_back():
@@ -131,7 +156,7 @@ def test_what_was_given_up_runs_on_until_its_replica_says_otherwise():
     """Cancelled, late or lost: the replica may not know of it yet."""
     flying = Flying(report("1", ("a",), requests={"x": 40}))
     with tracked(flying, request("x")):
-        flying.accepted("x", "1")
+        flying.place("x", "1", accepted=True)
     assert loads_of(flying) == flying.reports
 
 
@@ -140,9 +165,9 @@ def test_a_request_that_failed_over_has_ended_where_it_ended_only():
         report("1", ("a",), requests={"x": 40}), report("2", ("b",), requests={"x": 40})
     )
     with tracked(flying, request("x")):
-        flying.accepted("x", "1")  # it dies, and is still listed
+        flying.place("x", "1", accepted=True)  # it dies, and is still listed
     with tracked(flying, request("x", "b")):
-        flying.accepted("x", "2")
+        flying.place("x", "2", accepted=True)
         flying.ended("x")
         assert [load.running for load in loads_of(flying)] == [1, 0]
 
@@ -151,13 +176,13 @@ def test_an_answer_that_no_report_ever_listed_ends_while_its_client_reads():
     """It began and ended between two reports: those after the third know that it is not there."""
     flying = Flying(report("1", ("a",)))
     with tracked(flying, request("x")):
-        flying.placed("x", "1")
+        flying.place("x", "1")
         seen = []
         for time in (0.0, 0.0, 1.0, 2.0):
             flying.reports[0] = report("1", ("a",), time=time)
             seen.append(loads_of(flying)[0].running)
         assert seen == [1, 1, 1, 1], "nobody has accepted it yet"
-        flying.accepted("x", "1")
+        flying.place("x", "1", accepted=True)
         seen = []
         for time in (2.0, 2.0, 3.0, 3.0, 4.0):
             flying.reports[0] = report("1", ("a",), time=time)

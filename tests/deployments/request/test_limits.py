@@ -4,11 +4,24 @@ import asyncio
 import json
 
 import pytest
-from asking import HELLO, Client, Clock, Counted, answered, broken, events, prompt, spoken, until
+from asking import (
+    HELLO,
+    Client,
+    Clock,
+    Counted,
+    answered,
+    broken,
+    events,
+    posted,
+    prompt,
+    reached,
+    spoken,
+    until,
+)
 
+from deployments.api.answering import DEADLINE
 from deployments.errors import ApiError
-from deployments.request.circuits import CONSECUTIVE_FAILURES, PAUSE_SECONDS
-from deployments.request.objectives import DEADLINE
+from deployments.request.circuits import CONSECUTIVE_FAILURES, PAUSE_SECONDS, Circuit
 from schemas import DecodeChunk
 from workers.engine import EngineBusyError
 
@@ -115,19 +128,6 @@ class TestCircuit:
         await spoken(meanwhile)
         assert ingress.answerer.circuits.states()["draft_verify"] == "closed"
 
-    async def test_of_several_choices_one_is_the_trial(self, ingress, clock):
-        real = ingress.streams["draft_verify"]
-        ingress.streams["draft_verify"] = broken(RuntimeError("gone"))
-        for _ in range(CONSECUTIVE_FAILURES):
-            await spoken(await answered(ingress, prompt()))
-        ingress.streams["draft_verify"] = real
-        clock.now += PAUSE_SECONDS
-        answers = await ingress.answerer.answers(prompt(choices=3))
-        methods = [answer.method for answer in answers]
-        for answer in answers:
-            await answer.close()
-        assert methods == ["draft_verify", "ngram", "ngram"]
-
     @pytest.mark.usefixtures("clock")
     async def test_answers_that_break_off_count(self, ingress):
         ingress.streams["draft_verify"] = broken(RuntimeError("gone"), after=1)
@@ -179,11 +179,62 @@ class TestDisconnect:
         await asyncio.gather(client.task, return_exceptions=True)
         await ends_within_one_step(ingress, steps)
 
-    async def test_a_disconnect_that_the_server_reports_does_too(self, ingress, steps):
-        client = Client(ingress.app, version="2.3")
-        steps.held = lambda _: client.body.count(b"data: ") > 1
-        client.send(json.dumps(LONG | {"stream": True}).encode())
-        await until(steps.holding.is_set)
-        client.leave()
-        await client.answered()
-        await ends_within_one_step(ingress, steps)
+
+# Three digits, then a terminal that nothing matches: too many beginnings for the check to try all.
+STUCK = {"kind": "lark", "text": "start: /[0-9]{3}/ T\nT: /a/ & /b/"}
+ASKED = HELLO | {"max_tokens": 40, "grammar": STUCK}
+
+
+async def test_a_grammar_that_gets_stuck_is_a_400(ingress):
+    calls = reached(ingress)
+    for _ in range(18):
+        response = await ingress.http.post("/v1/chat/completions", json=ASKED)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert error["code"] == "request_fault"
+        assert error["message"].startswith("grammar: the answer cannot follow it after 3 tokens")
+    assert len(calls) == 18, "another method was asked"
+    assert set(ingress.answerer.circuits.states().values()) == {"closed"}
+    assert all(circuit == Circuit() for circuit in ingress.answerer.circuits._circuits.values())
+    assert ingress.engine.load().healthy
+    await posted(ingress, "/v1/chat/completions", HELLO)
+
+
+@pytest.mark.parametrize("model", ["tiny", "tiny:naive", "tiny:ngram"])
+async def test_a_stream_that_gets_stuck_ends_with_an_error_event(ingress, model):
+    calls = reached(ingress)
+    body = ASKED | {"model": model, "stream": True}
+    response = await ingress.http.post("/v1/chat/completions", json=body)
+    if response.status_code == 400:  # the machine was busy, and the fault came with the first chunk
+        last = response.json()
+    else:
+        *_, last = [json.loads(event) for event in events(response) if event != "[DONE]"]
+    assert last["error"]["code"] == "request_fault"
+    assert len(calls) == 1
+    assert set(ingress.answerer.circuits.states().values()) == {"closed"}
+
+
+async def test_others_in_the_batch_go_on(ingress):
+    plain = HELLO | {"temperature": 0, "max_tokens": 30}
+    alone = await posted(ingress, "/v1/chat/completions", plain)
+    stuck = [ingress.http.post("/v1/chat/completions", json=ASKED) for _ in range(3)]
+    answer, *refused = await asyncio.gather(posted(ingress, "/v1/chat/completions", plain), *stuck)
+    assert {response.status_code for response in refused} == {400}
+    assert answer["choices"] == alone["choices"]
+
+
+async def test_health_says_that_no_method_may_answer(ingress):
+    """Until the pause is over: then a trial may go through, which only traffic brings."""
+    clock = ingress.answerer.circuits._clock = Clock()
+    for method in ingress.streams:
+        ingress.answerer.circuits._circuits[method] = Circuit(opened=clock())
+    response = await ingress.http.get("/health")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    ingress.answerer.circuits._circuits["ngram"] = Circuit()
+    assert (await ingress.http.get("/health")).json()["methods"] == ["ngram"]
+    ingress.answerer.circuits._circuits["ngram"] = Circuit(opened=clock())
+    clock.now += PAUSE_SECONDS
+    assert (await ingress.http.get("/health")).json()["methods"] == sorted(ingress.streams)
+    await posted(ingress, "/v1/chat/completions", HELLO)
+    assert "closed" in ingress.answerer.circuits.states().values()

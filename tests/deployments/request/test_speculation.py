@@ -1,10 +1,10 @@
-"""What a request says about speculation, and how fast its answer has to be."""
+"""What a request says of speculation and predicted outputs, and how fast its answer has to be."""
 
 import pytest
 from asking import HELLO
 
+from deployments.api.answering import FIRST, TOKEN, slo_of
 from deployments.errors import ApiError
-from deployments.request.objectives import FIRST, TOKEN, slo_of
 from deployments.request.refusals import Refusals
 from router.constraints import Slo
 from workers.methods import get_method
@@ -88,3 +88,80 @@ def test_objectives_are_milliseconds():
         with pytest.raises(ApiError) as caught:
             slo_of({TOKEN: wrong})
         assert (caught.value.status, caught.value.param) == (400, TOKEN)
+
+
+PLAIN = {k: v for k, v in GREEDY.items() if k != "ignore_eos"}
+
+
+async def predicting(ingress, **asked):
+    response = await ingress.http.post("/v1/chat/completions", json=GREEDY | asked)
+    return response, response.json()
+
+
+def content(body):
+    return body["choices"][0]["message"]["content"]
+
+
+def predicted(text):
+    return {"type": "content", "content": text}
+
+
+async def test_a_right_prediction_is_copied(ingress):
+    first, plain = await predicting(ingress)
+    assert first.headers["x-specadapt-reason"] == "preferred"
+    waiting = ingress.link.waiting
+    parts = [{"type": "text", "text": piece} for piece in (content(plain)[:9], content(plain)[9:])]
+    for text in (content(plain), parts):
+        response, body = await predicting(ingress, prediction=predicted(text))
+        assert content(body) == content(plain)
+        assert response.headers["x-specadapt-method"] == "ngram"
+        assert response.headers["x-specadapt-reason"] == "prediction"
+        details = body["usage"]["completion_tokens_details"]
+        assert details["accepted_prediction_tokens"] > 6
+        assert body["usage"]["speculative"]["target_steps"] < 18
+    assert ingress.link.waiting == waiting, "nothing is learned of it"
+
+
+async def test_the_package_reads_a_streamed_usage(openai_client):
+    whole = await openai_client.chat.completions.create(**PLAIN)
+    assert whole.usage.completion_tokens_details.accepted_prediction_tokens == 0
+    stream = await openai_client.chat.completions.create(
+        **PLAIN,
+        prediction=predicted(whole.choices[0].message.content[::-1]),
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert said == whole.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens_details.rejected_prediction_tokens > 0
+
+
+async def test_a_pinned_method_answers_whatever_is_predicted(ingress):
+    response, body = await predicting(ingress, model="tiny:naive", prediction=predicted("hello"))
+    assert response.headers["x-specadapt-reason"] == "pinned"
+    counted = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+    counted |= {"reasoning_tokens": 0}
+    assert body["usage"]["completion_tokens_details"] == counted
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"type": "text", "content": "a"}, "prediction.type"),
+        ({"type": "content"}, "prediction.content"),
+        ({"type": "content", "content": []}, "prediction.content"),
+        ({"type": "content", "content": [{"type": "image_url"}]}, "prediction.content[0].type"),
+        ({"type": "content", "content": "x y " * 600}, "prediction.content"),
+        ({"type": "content", "content": "x" * 10**6}, "prediction.content"),
+    ],
+)
+async def test_a_bad_prediction_is_named(ingress, given, param):
+    response, body = await predicting(ingress, prediction=given)
+    assert response.status_code == 400
+    assert body["error"]["param"] == param
+
+
+async def test_an_empty_prediction_asks_for_nothing(ingress):
+    response, _ = await predicting(ingress, prediction=predicted(""))
+    assert response.headers["x-specadapt-reason"] == "preferred"

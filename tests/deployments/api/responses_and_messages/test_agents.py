@@ -1,4 +1,4 @@
-"""Agent frameworks that call a tool and read its result: the Agents SDK, LangChain, LlamaIndex."""
+"""The Agents SDK calls a tool and reads its result."""
 
 from typing import Literal
 
@@ -12,18 +12,8 @@ from agents import (
     Runner,
     function_tool,
 )
-from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
-from llama_index.core.tools import FunctionTool
-from llama_index.llms.openai_like import OpenAILike
 
 City = Literal["Paris", "Oslo"]
-
-
-def weather(city: City) -> str:
-    """The weather in a city."""
-    return f"18 degrees in {city}"
 
 
 @pytest.fixture
@@ -68,47 +58,3 @@ async def test_the_agents_sdk_calls_a_tool_and_then_answers(
     assert items[:2] == ["tool_call_item", "tool_call_output_item"]
     assert len(result.raw_responses) == 2
     assert isinstance(result.final_output, str)
-
-
-async def test_langchain_binds_tools(tools_ingress):
-    get_weather = tool("get_weather")(weather)
-    chat = ChatOpenAI(
-        model="tiny",
-        base_url="http://test/v1",
-        api_key="none",
-        http_async_client=tools_ingress.http,
-        max_tokens=100,
-        temperature=0,
-    )
-    forced = chat.bind_tools([get_weather], tool_choice="get_weather", strict=True)
-    question = HumanMessage("hello")
-    answer = await forced.ainvoke([question])
-    [call] = answer.tool_calls
-    assert call["args"]["city"] in ("Paris", "Oslo")
-    pieces = [piece async for piece in forced.astream([question])]
-    joined = pieces[0]
-    for piece in pieces[1:]:
-        joined += piece
-    assert joined.tool_calls[0]["args"] == call["args"]
-    result = ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])
-    free = chat.bind_tools([get_weather])
-    assert (await free.ainvoke([question, answer, result])).usage_metadata["output_tokens"] > 0
-
-
-async def test_llama_index_calls_a_tool(tools_ingress):
-    llm = OpenAILike(
-        model="tiny",
-        api_base="http://test/v1",
-        api_key="none",
-        is_chat_model=True,
-        is_function_calling_model=True,
-        context_window=512,
-        max_tokens=100,
-        temperature=0,
-        async_http_client=tools_ingress.http,
-    )
-    made = FunctionTool.from_defaults(weather, name="get_weather")
-    answer = await llm.achat_with_tools([made], user_msg="hello", tool_choice="get_weather")
-    [call] = llm.get_tool_calls_from_response(answer)
-    assert call.tool_name == "get_weather"
-    assert call.tool_kwargs["city"] in ("Paris", "Oslo")

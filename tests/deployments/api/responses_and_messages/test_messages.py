@@ -10,7 +10,6 @@ from weather import MESSAGES_TOOL as TOOL
 from deployments.guard.key_file import hash_of
 
 HELLO = {"role": "user", "content": "hello"}
-BRIEF = {"type": "text", "text": "Be brief."}
 GREEDY = {"extra_body": {"temperature": 0}}
 LONG = {"extra_body": {"temperature": 0, "ignore_eos": True}}
 ASKED = {"model": "tiny", "messages": [HELLO], "max_tokens": 12}

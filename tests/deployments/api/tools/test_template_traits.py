@@ -105,12 +105,3 @@ def test_later_system_messages_go_into_the_first(with_template):
     said = fitted(CONVERSATION, (), traits_of(with_template(NO_SYSTEM)), FENCE)
     assert said[0]["role"] == "user"
     assert said[0]["content"].startswith("first rules\n\nsecond rules\n\nlater rules\n\none")
-
-
-def test_an_empty_beginning_keeps_the_whole_header(with_template):
-    tokenizer = with_template(CHATML.replace("'|>' +", "'|>\n' +"))
-    tokenizer.chat_template = tokenizer.chat_template.replace("<|assistant|>'", "<|assistant|>\n'")
-    question = {"role": "user", "content": "a question"}
-    begun = [question, {"role": "assistant", "content": " "}]
-    continued = encode_chat(tokenizer, begun, False, continue_final_message=True)
-    assert continued == encode_chat(tokenizer, [question], True)

@@ -128,7 +128,7 @@ async def test_a_conversation_is_known_again_after_a_call(tools_ingress, tools_c
     further = parse(ChatRequest, json.dumps(ASKED | {"messages": messages}).encode())
     prompt = await tools_ingress.reader.chat(further)
     known = tools_ingress.answerer._conversations
-    assert known.method(prompt.scope, prompt.messages) == "ngram"
+    assert known.method(prompt.scope, prompt.conversation) == "ngram"
 
 
 async def test_a_template_without_tools_is_told_of_them_in_its_system_message(ingress):

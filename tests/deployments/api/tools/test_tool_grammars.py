@@ -5,7 +5,7 @@ import json
 import pytest
 
 from deployments.api.tools.family import calls_or
-from deployments.api.tools.fields import FunctionTool, NamedChoice, offered
+from deployments.api.tools.fields import FunctionTool, offered
 from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED
 from deployments.api.tools.parser import ToolCallParser
 from deployments.api.tools.pieces import Said
@@ -95,13 +95,6 @@ def test_nothing_else_follows_it(name, follows):
     assert not follows(grammar(form), answer(form, ("other", {})))
     two = answer(form, ("get.time", {}), ("get.time", {}))
     assert not follows(grammar(form, several=False), two)
-
-
-def test_a_named_choice_lets_only_that_function_through(follows):
-    choice = {"type": "function", "function": {"name": "get.time"}}
-    asked = grammar(HERMES, NamedChoice.model_validate(choice))
-    assert follows(asked, answer(HERMES, ("get.time", {})))
-    assert not follows(asked, answer(HERMES, ("point", {"at": 3})))
 
 
 def test_an_answer_by_a_schema_leaves_the_choice_of_calling(follows):

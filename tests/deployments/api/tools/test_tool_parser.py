@@ -1,19 +1,33 @@
 """Tool calls in answers, written down from the documentation of each model family."""
 
 import json
-from functools import partial
 
-import parsing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parsing import OFFERED, parsed
 
 from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, Format, format_of
 from deployments.api.tools.parser import MOST_AGAIN, ToolCallParser
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Text
+from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Said, Text
 
-joined = partial(parsing.joined, read=json.loads)
+OFFERED = ("get_current_temperature", "get_temperature_date", "trending_songs", "get_weather")
+
+
+def parsed(form, parts, **more):
+    """Return the pieces of an answer that comes in parts."""
+    parser, pieces = ToolCallParser(form, OFFERED, **more), []
+    for part in parts:
+        pieces += parser.push(part)
+    return [*pieces, *parser.end()]
+
+
+def joined(pieces):
+    """Return the text, and each call's name and arguments."""
+    said = Said()
+    for piece in pieces:
+        said.add(piece)
+    return said.text, [(call.name, json.loads(call.arguments)) for call in said.calls]
+
 
 PARIS = {"location": "Paris, France", "unit": "celsius"}
 SAN_FRANCISCO = {"location": "San Francisco, CA, USA"}

@@ -1,4 +1,4 @@
-"""What a stream says while nothing comes, in each API. Replicas wait for pings, not for a time."""
+"""What a stream says, in which pieces, and while nothing comes. Replicas wait for pings."""
 
 import asyncio
 import json
@@ -9,9 +9,10 @@ import httpx2
 import openai
 import pytest
 from asking import HELLO, Client, until
-from test_stream_pieces import chunk
+from observations import observation
 
 from deployments.api import event_stream
+from schemas import DecodeChunk
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
@@ -171,12 +172,6 @@ async def test_the_openai_package_takes_it(service):
     assert said[0].specadapt["method"] in service.ingress.streams
 
 
-async def test_the_openai_package_raises_its_errors(service):
-    service.failure, client = RuntimeError("broken on purpose"), service.openai()
-    with pytest.raises(openai.APIError, match="failed"):
-        [one async for one in await client.chat.completions.create(**ASKED[CHAT])]
-
-
 async def test_the_anthropic_package_takes_it(service):
     client = service.anthropic()
     async with client.messages.stream(**HELLO) as stream:
@@ -186,3 +181,84 @@ async def test_the_anthropic_package_takes_it(service):
     with pytest.raises(anthropic.APIStatusError, match="failed"):
         async with client.messages.stream(**HELLO) as stream:
             await stream.get_final_message()
+
+
+STATS = observation("", "draft_verify").stats
+
+
+def chunk(request, text, finish=None):
+    stats = STATS.model_copy(update={"request_id": request.request_id}) if finish else None
+    name = request.request_id
+    return DecodeChunk(request_id=name, text=text, finish_reason=finish, stats=stats)
+
+
+async def three_chunks(request, _):
+    yield chunk(request, "a")
+    yield chunk(request, "b")
+    yield chunk(request, "c", "stop")
+
+
+async def pieces(ingress, path, asked):
+    """The pieces of a stream's body that are not empty."""
+    client = Client(ingress.app, path)
+    client.send(json.dumps(asked).encode())
+    await client.answered()
+    return [piece for sent in client.sent if (piece := sent.get("body", b"").decode())]
+
+
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+CHAT_STREAM = HELLO | STREAM
+TEXT_STREAM = {"model": "tiny", "prompt": "hello", "max_tokens": 8} | STREAM
+INPUT = {"model": "tiny", "input": "hello", "stream": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "begins", "ends"),
+    [
+        ("/v1/chat/completions", CHAT_STREAM, '"role":"assistant"', '"usage":{'),
+        ("/v1/completions", TEXT_STREAM, '"text":"a"', '"usage":{'),
+        ("/v1/responses", INPUT, "response.created", "response.completed"),
+        ("/v1/messages", HELLO | {"stream": True}, "message_start", "message_stop"),
+    ],
+)
+async def test_every_chunk_is_one_piece(ingress, path, asked, begins, ends):
+    """With what begins the stream and what ends it."""
+    for method in ingress.streams:
+        ingress.streams[method] = three_chunks
+    first, middle, last = await pieces(ingress, path, asked)
+    assert begins in first
+    assert '"a"' in first
+    assert middle.count("data: ") == 1
+    assert '"c"' in last
+    assert ends in last
+    assert last.endswith("data: [DONE]\n\n") == path.endswith("completions")
+
+
+async def test_what_fails_after_the_last_chunk_is_no_error_of_the_answer(ingress):
+    async def failing(request, _):
+        yield chunk(request, "whole", "stop")
+        raise RuntimeError("the replica is gone")
+
+    ingress.streams |= dict.fromkeys(ingress.streams, failing)
+    [only] = await pieces(ingress, "/v1/chat/completions", CHAT_STREAM)
+    assert '"content":"whole"' in only
+    assert only.endswith("data: [DONE]\n\n")
+
+
+async def test_a_conversation_is_known_before_the_client_has_its_last_piece(ingress):
+    for method in ingress.streams:
+        ingress.streams[method] = three_chunks
+    kept = []
+    remember = ingress.answerer._conversations.remember
+    client = Client(ingress.app)
+
+    def seen(*told):
+        kept.append(len(client.sent))
+        remember(*told)
+
+    ingress.answerer._conversations.remember = seen
+    client.send(json.dumps(CHAT_STREAM).encode())
+    await client.answered()
+    # The start, two pieces; the third one, and the end of the body.
+    assert kept == [3]
+    assert len(client.sent) == 5

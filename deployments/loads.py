@@ -15,11 +15,9 @@ from deployments.actors import (
     LOADS,
     ActorAwayError,
     ActorLine,
-    end_when_idle,
     forever,
     named_actor,
 )
-from deployments.logs import log_with_serve
 from schemas import AppConfig, LoadReport
 
 logger = logging.getLogger(__name__)
@@ -28,7 +26,7 @@ REPORT_SECONDS = 0.25
 """Least seconds between two reports of a replica, and between two polls of an ingress."""
 IDLE_SECONDS = 1.0
 """The same while nothing changes."""
-_MISSED_REPORTS = 12
+EXPIRY_SECONDS = 12 * REPORT_SECONDS
 MOST_INTERVALS = 4
 """Longest pause after failed reports, in intervals of reports. Every replica has to report to a new
 board before the board counts those that have not as lost."""
@@ -45,27 +43,23 @@ class Loads:
 
 
 class LoadBoard:
-    """Keep the last report of each replica; reports that are not renewed expire.
+    """Keep the last report of each replica; reports that are not renewed expire."""
 
-    report_seconds: how often a replica reports.
-    """
-
-    def __init__(self, report_seconds: float = REPORT_SECONDS) -> None:
-        self._report_seconds = report_seconds
-        self._pinned: dict[str, tuple[float, LoadReport]] = {}
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, LoadReport]] = {}
         self._changes, self._changed = 0, asyncio.Event()
         self._born = self._called = time.monotonic()
 
     async def report(self, load: LoadReport) -> None:
         """Replace the last report of a replica."""
         self._called = time.monotonic()
-        _, before = self._pinned.get(load.replica, (0.0, None))
+        _, before = self._last.get(load.replica, (0.0, None))
         if before is None or differs(load, before):
             self._changes += 1
             self._changed.set()
             self._changed = asyncio.Event()
         # By the time of arrival on this machine's clock: replicas' clocks may differ.
-        self._pinned[load.replica] = (self._called, load)
+        self._last[load.replica] = (self._called, load)
 
     async def loads(self, seen: int | None = None) -> Loads:
         """Return the reports that have not expired.
@@ -77,10 +71,10 @@ class LoadBoard:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), IDLE_SECONDS)
         self._called = now = time.monotonic()
-        horizon = now - _MISSED_REPORTS * self._report_seconds
-        self._pinned = {r: seen for r, seen in self._pinned.items() if seen[0] >= horizon}
+        horizon = now - EXPIRY_SECONDS
+        self._last = {r: told for r, told in self._last.items() if told[0] >= horizon}
         return Loads(
-            reports=tuple(load for _, load in self._pinned.values()),
+            reports=tuple(load for _, load in self._last.values()),
             settled=self._born < horizon,
             number=self._changes,
         )
@@ -95,28 +89,17 @@ def differs(one: LoadReport, other: LoadReport) -> bool:
     return one != other.model_copy(update={"time": one.time})
 
 
-class LoadBoardActor(LoadBoard):
-    """Run `LoadBoard` inside Ray."""
-
-    def __init__(self) -> None:
-        log_with_serve()
-        super().__init__()
-        end_when_idle(self.idle_seconds)
-
-
 def load_board(application: str, _config: AppConfig) -> Any:
     """Return the handle of an application's board; create it if it does not exist."""
-    return named_actor(LoadBoardActor, LOADS, application, f"{REPORT_SECONDS:g}")
+    return named_actor(LoadBoard, LOADS, application, f"{REPORT_SECONDS:g}")
 
 
 class LoadsLine:
     """Hold the replicas' last reports, which stay active while the board is away."""
 
-    def __init__(self, connect: Callable[[], Awaitable[LoadBoard]], poll_seconds: float) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[LoadBoard]]) -> None:
         self.reports: tuple[LoadReport, ...] = ()
         self._line = ActorLine(connect)
-        self._poll_seconds = poll_seconds
-        self._away = False
         self._seen: int | None = None
 
     async def fetch(self) -> None:
@@ -124,16 +107,14 @@ class LoadsLine:
         try:
             loads = await self._line.ask(lambda board: board.loads(self._seen))
         except ActorAwayError as error:
-            if not self._away:
+            if self._line.failures == 1:
                 logger.warning("load board away, keeping the last reports: %s", error)
-            self._away = True
             return
-        self._away, self._seen = False, loads.number
+        self._seen = loads.number
         # A young board has not heard from every replica: absence says nothing yet.
         kept = () if loads.settled else self.reports
         fresh = {load.replica: load for load in loads.reports}
         self.reports = tuple(({load.replica: load for load in kept} | fresh).values())
 
     async def fetch_forever(self) -> None:
-        """Fetch the reports every `poll_seconds`."""
-        await forever(self.fetch, lambda _: self._line.pause(self._poll_seconds))
+        await forever(self.fetch, lambda _: self._line.pause(REPORT_SECONDS))

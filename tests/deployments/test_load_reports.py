@@ -7,9 +7,9 @@ import pytest
 from asking import Clock
 from observations import load
 
+from deployments import loads
 from deployments.actors import ActorLine
-from deployments.loads import board as board_module
-from deployments.loads.board import LoadBoard, LoadsLine
+from deployments.loads import LoadBoard, LoadsLine
 from deployments.replica.method import MethodReplica
 from ops.common.simulated_time import run_simulated
 
@@ -18,7 +18,7 @@ from ops.common.simulated_time import run_simulated
 def clock(monkeypatch):
     """The board's clock."""
     made = Clock()
-    monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=made))
+    monkeypatch.setattr(loads, "time", SimpleNamespace(monotonic=made))
     return made
 
 
@@ -27,7 +27,7 @@ class Door:
 
     def __init__(self):
         self.board = None
-        self.line = LoadsLine(self.connect, 0.25)
+        self.line = LoadsLine(self.connect)
 
     async def connect(self):
         if self.board is None:
@@ -36,7 +36,7 @@ class Door:
 
 
 async def test_the_last_report_of_each_replica_counts_until_it_expires(clock):
-    board = LoadBoard(0.25)
+    board = LoadBoard()
     await board.report(load("a", running=1))
     await board.report(load("a", running=2))
     clock.now += 1.0
@@ -51,11 +51,11 @@ async def test_the_last_report_of_each_replica_counts_until_it_expires(clock):
 
 async def test_a_young_board_does_not_hide_replicas_known_before(clock):
     door = Door()
-    door.board = LoadBoard(0.25)
+    door.board = LoadBoard()
     await door.board.report(load("a"))
     await door.board.report(load("b"))
     await door.line.fetch()
-    door.board, door.line._line._remote = LoadBoard(0.25), None
+    door.board, door.line._line._remote = LoadBoard(), None
     await door.board.report(load("b", running=3))
     await door.line.fetch()
     assert {r.replica: r.running for r in door.line.reports} == {"a": 0, "b": 3}
@@ -71,7 +71,7 @@ async def test_a_young_board_does_not_hide_replicas_known_before(clock):
 def test_an_ingress_hears_of_a_change_at_once_and_otherwise_once_a_second():
     async def heard():
         now = asyncio.get_running_loop().time
-        board, began = LoadBoard(0.25), now()
+        board, began = LoadBoard(), now()
         await board.report(load("a"))
         seen = (await board.loads()).number
         assert (await board.loads(seen + 1)).number == seen, "of an earlier board"
@@ -80,19 +80,19 @@ def test_an_ingress_hears_of_a_change_at_once_and_otherwise_once_a_second():
         await asyncio.sleep(0.25)
         await board.report(load("a", time=7.0))
         assert (await waiting).reports[0].time == 7.0
-        assert now() == began + board_module.IDLE_SECONDS
+        assert now() == began + loads.IDLE_SECONDS
         waiting = asyncio.create_task(board.loads(seen))
         await asyncio.sleep(0.25)
         await board.report(load("a", running=1))
         assert (await waiting).reports[0].running == 1
-        assert now() == began + board_module.IDLE_SECONDS + 0.25
+        assert now() == began + loads.IDLE_SECONDS + 0.25
 
     run_simulated(heard())
 
 
 def test_a_replica_reports_changes_at_once_and_otherwise_once_a_second():
     async def reported():
-        board = LoadBoard(0.25)
+        board = LoadBoard()
         replica, times, now = Replica([board]), [], asyncio.get_running_loop().time
 
         async def report(one):
@@ -144,23 +144,23 @@ def test_a_new_board_hears_from_every_replica_before_it_settles(monkeypatch):
 
     async def settled():
         now = asyncio.get_running_loop().time
-        monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=now))
+        monkeypatch.setattr(loads, "time", SimpleNamespace(monotonic=now))
         names, boards = {str(i) for i in range(8)}, []
         tasks = [asyncio.create_task(Replica(boards, i)._report_forever()) for i in names]
         await asyncio.sleep(60.0)
-        boards.append(LoadBoard(0.25))
-        while not (loads := await boards[-1].loads()).settled:
+        boards.append(LoadBoard())
+        while not (last := await boards[-1].loads()).settled:
             await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
-        return {report.replica for report in loads.reports} == names
+        return {report.replica for report in last.reports} == names
 
     assert run_simulated(settled())
 
 
 async def test_while_the_board_is_away_the_last_reports_stay(caplog):
     door = Door()
-    door.board = LoadBoard(3600.0)
+    door.board = LoadBoard()
     await door.board.report(load("a"))
     await door.line.fetch()
     door.board, door.line._line._remote = None, None
@@ -175,7 +175,7 @@ def test_pauses_grow_with_failures_in_a_row_and_end_with_them():
 
     door = Door()
     for failures, seconds in ((0, 0.25), (1, 0.5), (4, 4.0), (1000, LONGEST_PAUSE_SECONDS)):
-        door.line._line._failures = failures
+        door.line._line.failures = failures
         pauses = [door.line._line.pause(0.25) for _ in range(20)]
         assert min(pauses) >= 0.8 * seconds
         assert max(pauses) <= 1.2 * seconds
