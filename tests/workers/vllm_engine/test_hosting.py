@@ -125,3 +125,30 @@ def test_a_choice_that_fails_is_none(drafters, monkeypatch):
     assert proposed(hosted) == [[8] * 4, [], [], []]
     assert hosted.failures == {"adaptive": 1}
     assert restarted
+
+
+def test_a_drafter_in_several_groups_of_the_kv_cache_is_refused():
+    """It writes by one block table; another group's blocks belong to other sequences."""
+    from workers.vllm_engine.drafting.hosting import host_portfolio
+
+    cache = SimpleNamespace(
+        kv_cache_groups=[
+            SimpleNamespace(layer_names=["target.0", "eagle3.0"]),
+            SimpleNamespace(layer_names=["target.1", "eagle3.1"]),
+        ]
+    )
+    told = []
+    proposer = SimpleNamespace(
+        load_model=None,
+        initialize_attn_backend=lambda *args: told.append(args),
+        initialize_cudagraph_keys=None,
+        dummy_run=None,
+    )
+    runner = SimpleNamespace(drafter=proposer, speculative_config=SimpleNamespace())
+    host_portfolio(runner, Portfolio({}, {"eagle3": {}}, host="eagle3"))
+    proposer._draft_attn_layer_names = {"eagle3.0", "eagle3.1"}
+    with pytest.raises(RuntimeError, match="eagle3 cannot share an engine: .* 2 groups"):
+        proposer.initialize_attn_backend(cache, [16, 16])
+    proposer._draft_attn_layer_names = {"eagle3.1"}
+    proposer.initialize_attn_backend(cache, [16, 16])
+    assert told == [(cache, [16, 16])]

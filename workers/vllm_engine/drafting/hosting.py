@@ -21,6 +21,8 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
 from workers.drafting.failures import Failures
 from workers.portfolio import ADAPTIVE
@@ -98,6 +100,7 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
     if portfolio.host is not None:
         for call in KV_CALLS:
             _pass_on(runner.drafter, call, with_kv)
+        _check_first(runner.drafter, drafters)
     hosted = Drafters(runner, portfolio, drafters)
     runner.propose_draft_token_ids = hosted.propose
     runner._input_fits_in_drafter = _has_rows
@@ -262,6 +265,31 @@ def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
             getattr(other.proposer, call)(*args, **kwargs)
 
     setattr(host, call, on_all)
+
+
+def _check_first(host: Any, drafters: Mapping[str, Drafter]) -> None:
+    """Refuse drafters by their groups when vLLM tells its KV cache."""
+    own = host.initialize_attn_backend
+
+    def checked(kv_cache_config: KVCacheConfig, *args: Any) -> None:
+        for name, drafter in drafters.items():
+            if isinstance(drafter, AutoregressiveDrafter):
+                refuse_groups(name, drafter.proposer, kv_cache_config)
+        own(kv_cache_config, *args)
+
+    host.initialize_attn_backend = checked
+
+
+def refuse_groups(name: str, proposer: SpecDecodeBaseProposer, cache: KVCacheConfig) -> None:
+    """Raise RuntimeError for a drafter whose layers are not in one group of vLLM's KV cache: it
+    reads and writes by one block table."""
+    layers = proposer._draft_attn_layer_names
+    groups = [layers & {*group.layer_names} for group in cache.kv_cache_groups]
+    if layers not in groups:
+        raise RuntimeError(
+            f"drafter {name} cannot share an engine: its layers are in {sum(map(bool, groups))} "
+            "groups of vLLM's KV cache instead of one. Leave out layout: shared, or its method"
+        )
 
 
 @contextmanager
