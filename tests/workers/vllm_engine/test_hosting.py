@@ -19,7 +19,7 @@ METHODS = ("vllm_eagle3", "vllm_adaptive", "vllm_adaptive", None)
 def drafters(monkeypatch):
     """EAGLE-3, with KV of its own, and Medusa, each of which drafts its own token; and what they
     were asked for."""
-    from workers.vllm_engine.drafting import hosting
+    from workers.vllm_engine.drafting import attempts, hosting
     from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 
     asked: dict[str, Any] = {}
@@ -37,11 +37,15 @@ def drafters(monkeypatch):
             asked["eagle3"] = rows, tokens
             return {row: [8] * tokens for row in rows}
 
-        def keep_up(self, _step):
-            asked["kept up"] = True
+        def full(self, _step):
+            return [1]
 
-    group = SimpleNamespace(broadcast_object=lambda choice: choice)
-    monkeypatch.setattr(hosting, "get_tp_group", lambda: group)
+        def keep_up(self, _step, rows):
+            asked["kept up"] = rows
+
+    group = SimpleNamespace(broadcast_object=lambda choice: choice, world_size=1)
+    for module in (hosting, attempts):
+        monkeypatch.setattr(module, "get_tp_group", lambda: group)
     learned = [Learned(f"vllm_{name}", name, 4) for name in ("medusa", "eagle3")]
     portfolio = Portfolio(
         methods={"vllm_eagle3": Drafting("eagle3", 4), "vllm_adaptive": Drafting("adaptive", 4)},
@@ -75,7 +79,7 @@ def test_a_row_gets_the_drafts_of_whom_was_chosen_for_it(drafters, chosen, monke
     assert asked["taken"] == [0, 1, 2]
     assert asked["eagle3"] == ([0, 2] if chosen == "eagle3" else [0], 4)
     assert asked.get("medusa") == (([2], 3) if chosen == "medusa" else None)
-    assert asked["kept up"]
+    assert asked["kept up"] == [1]
 
 
 def broken(*_: Any) -> Any:
@@ -113,7 +117,7 @@ def test_a_drafter_with_kv_leaves_requests_alone_that_it_failed_at(drafters, mon
     drafts = proposed(hosted)
     assert drafts[1:] == [[5], [7] * 3, []]
     assert hosted.failures == {"eagle3": 1}
-    lost = {"take": {"0", "1", "2"}, "propose": {"0"}, "keep_up": {"0", "1", "2", "3"}}
+    lost = {"take": {"0", "1", "2"}, "propose": {"0"}, "keep_up": {"1"}}
     assert eagle._lost == lost[call]
 
 
@@ -147,7 +151,7 @@ def test_a_drafter_in_several_groups_of_the_kv_cache_is_refused():
     runner = SimpleNamespace(drafter=proposer, speculative_config=SimpleNamespace())
     host_portfolio(runner, Portfolio({}, {"eagle3": {}}, host="eagle3"))
     proposer._draft_attn_layer_names = {"eagle3.0", "eagle3.1"}
-    with pytest.raises(RuntimeError, match="eagle3 cannot share an engine: .* 2 groups"):
+    with pytest.raises(RuntimeError, match=r"eagle3 cannot share an engine: .* 2 groups"):
         proposer.initialize_attn_backend(cache, [16, 16])
     proposer._draft_attn_layer_names = {"eagle3.1"}
     proposer.initialize_attn_backend(cache, [16, 16])

@@ -131,7 +131,7 @@ class World:
         self.drafter.take(step, rows)
         mine = [row for row in rows if names[row] in drafting]
         drafts = self.drafter.propose(step, mine, 2)
-        self.drafter.keep_up(step)
+        self.drafter.keep_up(step, self.drafter.full(step))
         return drafts
 
 

@@ -114,16 +114,19 @@ class AutoregressiveDrafter:
             step, [row for row in mine if step.length(row) + tokens <= self._longest], tokens
         )
 
-    def keep_up(self, step: Step) -> None:
-        """Read tokens that fill a block. Call it at the end of each step."""
+    def full(self, step: Step) -> list[int]:
+        """Return the rows with unread tokens that fill a block."""
         block = self.proposer.block_size
-        full = [
+        return [
             row
             for row, request in enumerate(step.runner.input_batch.req_ids)
             if (kept := self._unread.get(request))
             and kept[0].begin // block < kept[-1].end // block
         ]
-        self._read(step, full, 0)
+
+    def keep_up(self, step: Step, rows: Sequence[int]) -> None:
+        """Read all tokens of `full` rows. Call it at the end of each step."""
+        self._read(step, rows, 0)
 
     def _mine(self, step: Step, rows: Sequence[int]) -> Sequence[int]:
         if not self._lost:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors.torch import load_file
@@ -24,9 +24,9 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
-from workers.drafting.failures import Failures
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
+from workers.vllm_engine.drafting.attempts import Attempts
 from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
@@ -63,6 +63,7 @@ _BESIDE: dict[str, Callable[[VllmConfig, Any], Drafter]] = {
     "eagle3": AutoregressiveDrafter.in_addition,
     "draft_model": AutoregressiveDrafter.in_addition,
 }
+WITH_MODEL = (AutoregressiveDrafter, MedusaDrafter)
 
 
 class NoProposer:
@@ -117,7 +118,8 @@ class Drafters:
         self._followers = {
             name: d for name, d in drafters.items() if isinstance(d, AutoregressiveDrafter)
         }
-        self._attempts = Attempts(self._followers)
+        learned = [n for n, d in drafters.items() if isinstance(d, WITH_MODEL)]
+        self._attempts = Attempts(self._followers, learned)
         self._accepted: dict[tuple[str, str], list[int]] = {}
         self._adaptive: Adaptive | None = None
         if portfolio.adaptive is not None:
@@ -140,18 +142,23 @@ class Drafters:
             own = sorted([*rows_of.get(name, []), *self._followed(name, adaptive)])
             self._attempts.call(name, step, own, partial(follower.take, step, own))
         choice = self._choice(step, adaptive, wanted)
-        # Processes of a tensor-parallel engine have different clocks, but must draft alike.
-        choice = get_tp_group().broadcast_object(choice)
-        drafts: dict[int, list[int]] = {}
-        for name, drafter in self._drafters.items():
+        asked: dict[str, dict[int, int]] = {}
+        for name in self._drafters:
             rows = {row: wanted[row] for row in rows_of.get(name, []) if wanted[row]}
             if name == choice.drafter:
                 rows |= choice.drafted
-            if rows or isinstance(drafter, SuffixDrafter):
+            if not (rows and self._attempts.failures.rests(name)):
+                asked[name] = rows
+        # Processes of a tensor-parallel engine have different clocks, but must draft alike.
+        choice, asked = get_tp_group().broadcast_object((choice, asked))
+        drafts: dict[int, list[int]] = {}
+        for name, rows in asked.items():
+            if rows or isinstance(self._drafters[name], SuffixDrafter):
                 drafting = partial(self._draft, step, name, rows)
                 drafts |= self._attempts.draft(name, step, sorted(rows), drafting)
         for name, follower in self._followers.items():
-            self._attempts.call(name, step, range(len(methods)), partial(follower.keep_up, step))
+            if full := follower.full(step):
+                self._attempts.call(name, step, full, partial(follower.keep_up, step, full))
         if self._adaptive is not None:
             undrafted = [row for row in choice.drafted if row not in drafts]
             self._adaptive.undrafted([step.request(row) for row in undrafted])
@@ -371,65 +378,3 @@ def _without_modules_of(target: nn.Module, model: nn.Module) -> Iterator[None]:
     finally:
         for parent, name, child in shared:
             setattr(parent, name, child)
-
-
-Said = TypeVar("Said")
-
-
-class Following(Protocol):
-    """A drafter with KV of its own."""
-
-    def lose(self, requests: Iterable[str]) -> None:
-        """Stop drafting for requests whose tokens its KV lacks."""
-        ...
-
-
-class Attempts:
-    """Call drafters, and log and count their failures.
-
-    A drafter that fails several times in a row is disabled for a while. One with KV of its own
-    drafts no more for the step's requests, since their states are lost.
-
-    followers: the drafters with KV of their own, by name.
-    """
-
-    def __init__(self, followers: Mapping[str, Following]) -> None:
-        self.failures = Failures()
-        self._followers = followers
-
-    def draft(
-        self,
-        name: str,
-        step: Step,
-        rows: Sequence[int],
-        propose: Callable[[], dict[int, list[int]]],
-    ) -> dict[int, list[int]]:
-        """Return a drafter's drafts by row; none where it fails or is disabled."""
-        if rows and self.failures.rests(name):
-            return {}
-
-        def checked() -> dict[int, list[int]]:
-            drafts = propose()
-            for row, tokens in drafts.items():
-                if row not in rows or any(type(t) is not int or t < 0 for t in tokens):
-                    raise ValueError(f"{tokens} is not a draft of row {row}")
-            return drafts
-
-        drafts = self.call(name, step, rows, checked)
-        if drafts is None:
-            return {}
-        if rows:
-            self.failures.drafted(name)
-        return drafts
-
-    def call(
-        self, name: str, step: Step, rows: Sequence[int], call: Callable[[], Said]
-    ) -> Said | None:
-        """Return the result of a drafter's call; None where it fails."""
-        try:
-            return call()
-        except Exception as error:
-            self.failures.failed(name, error)
-            if name in self._followers:
-                self._followers[name].lose([step.request(row) for row in rows])
-            return None
