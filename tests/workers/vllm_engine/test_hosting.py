@@ -156,3 +156,33 @@ def test_a_drafter_in_several_groups_of_the_kv_cache_is_refused():
     proposer._draft_attn_layer_names = {"eagle3.1"}
     proposer.initialize_attn_backend(cache, [16, 16])
     assert told == [(cache, [16, 16])]
+
+
+def test_drafters_without_cuda_graphs_are_named(monkeypatch):
+    from vllm.config import CUDAGraphMode
+
+    from workers.vllm_engine.drafting import hosting
+
+    def drafter(kind: Any, mode: Any, model: Any = None) -> Any:
+        made = object.__new__(kind)
+        dispatcher = SimpleNamespace(cudagraph_mode=mode)
+        made.proposer = SimpleNamespace(cudagraph_dispatcher=dispatcher, model=model)
+        return made
+
+    pieces, none = CUDAGraphMode.PIECEWISE, CUDAGraphMode.NONE
+    wrapped = object.__new__(hosting.BreakableCUDAGraphWrapper)
+    hosted = object.__new__(hosting.Drafters)
+    hosted._drafters = {
+        "eagle3": drafter(hosting.AutoregressiveDrafter, pieces, wrapped),
+        "eagle": drafter(hosting.AutoregressiveDrafter, pieces),
+        "draft_model": drafter(hosting.AutoregressiveDrafter, none, wrapped),
+        "medusa": drafter(hosting.MedusaDrafter, none),
+        "ngram": drafter(hosting.NgramDrafter, none),
+    }
+    compilation = SimpleNamespace(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE)
+    hosted._runner = SimpleNamespace(compilation_config=compilation)
+    assert hosted.eager == ["draft_model", "medusa"]
+    monkeypatch.setattr(hosting, "is_breakable_cudagraph_enabled", lambda: True)
+    assert hosted.eager == ["eagle", "draft_model", "medusa"]
+    compilation.cudagraph_mode = none
+    assert hosted.eager == []

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from vllm.compilation.breakable_cudagraph import BreakableCUDAGraphWrapper
-from vllm.config import SpeculativeConfig, VllmConfig, set_current_vllm_config
+from vllm.compilation.breakable_cudagraph import (
+    BreakableCUDAGraphWrapper,
+    is_breakable_cudagraph_enabled,
+)
+from vllm.config import CUDAGraphMode, SpeculativeConfig, VllmConfig, set_current_vllm_config
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
@@ -191,6 +194,20 @@ class Drafters:
         if self._adaptive is not None:
             self._adaptive.controller.estimates.exchanged(drafter)
 
+    @property
+    def eager(self) -> list[str]:
+        """The drafters that replay no CUDA graphs beside a target that does. vLLM captures no
+        heads of Medusa, and of the models that it captures in pieces (breakable graphs) only the
+        host."""
+        if self._runner.compilation_config.cudagraph_mode == CUDAGraphMode.NONE:
+            return []
+        return [
+            name
+            for name, drafter in self._drafters.items()
+            if isinstance(drafter, MedusaDrafter)
+            or (isinstance(drafter, AutoregressiveDrafter) and not _replays(drafter.proposer))
+        ]
+
     def measure(self) -> None:
         """Time the target's forwards before serving, if there is an adaptive method. The
         shorter of two rounds counts: other work disturbs it least."""
@@ -260,6 +277,14 @@ class Drafters:
             return 0
         room = self._runner.max_model_len - step.length(row) - 1
         return max(0, min(drafting.tokens, room))
+
+
+def _replays(proposer: SpecDecodeBaseProposer) -> bool:
+    """Return whether a drafter's forwards replay CUDA graphs."""
+    if proposer.cudagraph_dispatcher.cudagraph_mode == CUDAGraphMode.NONE:
+        return False
+    wrapped = isinstance(proposer.model, BreakableCUDAGraphWrapper)
+    return wrapped or not is_breakable_cudagraph_enabled()
 
 
 def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:

@@ -2,6 +2,7 @@
 in vLLM that they rest on."""
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
 
 if not TYPE_CHECKING and current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as Worker
+
+log = logging.getLogger(__name__)
 
 
 class SharedWorker(Worker):
@@ -71,9 +74,12 @@ class SharedWorker(Worker):
         self._drafters.exchange(drafter, Path(folder))
 
     def compile_or_warm_up_model(self) -> Any:
-        """Warm up as vLLM's worker does, and time forwards for the adaptive method."""
+        """Warm up as vLLM's worker does, name the drafters without CUDA graphs, and time forwards
+        for the adaptive method."""
         times = super().compile_or_warm_up_model()
         if self._drafters is not None:
+            if eager := self._drafters.eager:
+                log.warning("these drafters run without CUDA graphs: %s", ", ".join(eager))
             self._drafters.measure()
         return times
 
