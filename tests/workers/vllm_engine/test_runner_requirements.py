@@ -1,55 +1,47 @@
 """A release of vLLM that lacks what we or a configuration need is refused by the names it lacks."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from workers.vllm_engine import requirements
 from workers.vllm_engine.versions import check_arguments
 
 pytestmark = pytest.mark.vllm
 
-
-def runner(*, without: str = ""):
-    """A runner's attributes before it has loaded a model."""
-    from workers.vllm_engine.drafting.worker import BATCH, RUNNER
-
-    batch = SimpleNamespace(**{name: None for name in BATCH if name != without})
-    held = {name: None for name in RUNNER if name != without}
-    return SimpleNamespace(**(held | {"input_batch": batch}))
+USES = (requirements.COLLECTING, requirements.CPU_REPAIRS, requirements.SHARED)
 
 
-def test_the_installed_release_has_everything():
-    from workers.vllm_engine.drafting.worker import refuse_changes
-
-    refuse_changes(runner())
-
-
-@pytest.mark.parametrize("name", ["requests", "num_prompt_tokens"])
-def test_a_missing_attribute_is_named(name):
-    from workers.vllm_engine.drafting.worker import refuse_changes
-
-    with pytest.raises(RuntimeError, match=rf"has no {name}\. Install a supported release"):
-        refuse_changes(runner(without=name))
+@pytest.mark.parametrize("uses", USES, ids=lambda uses: uses.uses)
+def test_the_installed_release_has_everything(uses):
+    requirements.refuse_changes(uses)
 
 
-def test_changed_parameters_and_fields_are_named_together(monkeypatch):
-    from vllm.v1.core.sched.output import SchedulerOutput
-    from vllm.v1.spec_decode.ngram_proposer import NgramProposer
-    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+@pytest.mark.parametrize("uses", USES, ids=lambda uses: uses.uses)
+def test_each_name_that_a_release_lacks_is_told(uses):
+    """Whatever is listed is looked for: in functions, classes and modules alike."""
+    gone = {path: (*names, "gone_attribute") for path, names in uses.named.items()}
+    with pytest.raises(RuntimeError, match=r"Install a supported release") as refused:
+        requirements.refuse_changes(replace(uses, named=gone))
+    told = str(refused.value).split(": ", 1)[1].split(". Install")[0].split("; ")
+    assert told == [f"{path} has no gone_attribute" for path in gone]
 
-    from workers.vllm_engine.drafting import worker
 
-    monkeypatch.setitem(worker.CALLED, NgramProposer.propose, ("tokens",))
-    monkeypatch.setitem(worker.CALLED, NgramProposer, ())
-    monkeypatch.setitem(worker.REPLACED, GPUModelRunner.propose_draft_token_ids, ())
-    monkeypatch.setitem(worker.NAMES, SchedulerOutput, ("ended",))
+def test_changed_parameters_and_what_is_gone_are_told_together():
+    shared = requirements.SHARED
+    propose = "vllm.v1.spec_decode.ngram_proposer:NgramProposer.propose"
+    replaced = {path: () for path in shared.replaced}
+    called = {propose: ("tokens",), "vllm.gone:Module": (), "vllm:Gone.method": ()}
     with pytest.raises(RuntimeError) as refused:
-        worker.refuse_changes(runner())
+        requirements.refuse_changes(replace(shared, replaced=replaced, called=called))
     for said in (
-        "NgramProposer.propose takes (num_speculative_tokens, ",
-        "NgramProposer takes (vllm_config) instead of ()",
         "GPUModelRunner.propose_draft_token_ids takes (scheduler_output, ",
-        "SchedulerOutput has no ended",
+        "NgramProposer.propose takes (num_speculative_tokens, ",
+        "instead of (tokens)",
+        "there is no vllm.gone:Module",
+        "there is no vllm:Gone.method",
+        "or leave out layout: shared",
     ):
         assert said in str(refused.value)
 
