@@ -31,7 +31,7 @@ from workers.grammar.specification import lark
 from workers.methods import KEPT_KEY, METHOD_KEY
 from workers.text import AnswerText, is_looping
 from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
-from workers.vllm_engine.requirements import COLLECTING, refuse_changes
+from workers.vllm_engine.requirements import COLLECTOR, refuse_changes
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
@@ -329,5 +329,5 @@ class StepCollector(RequestOutputCollector):
 def collect_steps() -> None:
     """Make every AsyncLLM of this process use StepCollector; vLLM has no argument for it. Raises
     RuntimeError if this vLLM collects in another way."""
-    refuse_changes(COLLECTING)
+    refuse_changes("statistics per step", COLLECTOR)
     async_llm.RequestOutputCollector = StepCollector

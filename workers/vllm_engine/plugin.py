@@ -19,7 +19,7 @@ def register() -> None:
 
     end_with_parent()
     if current_platform.is_cpu():
-        refuse_changes(CPU_REPAIRS)
+        refuse_changes("our repairs of its CPU build", CPU_REPAIRS)
         repair_kernels()
         repair_compile_cache()
     ModelRegistry.register_model(

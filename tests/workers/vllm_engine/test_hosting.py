@@ -163,10 +163,11 @@ def test_drafters_without_cuda_graphs_are_named(monkeypatch):
 
     from workers.vllm_engine.drafting import hosting
 
-    def drafter(kind: Any, mode: Any, model: Any = None) -> Any:
+    def drafter(kind: Any, mode: Any = None, model: Any = None) -> Any:
         made = object.__new__(kind)
-        dispatcher = SimpleNamespace(cudagraph_mode=mode)
-        made.proposer = SimpleNamespace(cudagraph_dispatcher=dispatcher, model=model)
+        made.proposer = SimpleNamespace(model=model)
+        if mode is not None:
+            made.proposer.cudagraph_dispatcher = SimpleNamespace(cudagraph_mode=mode)
         return made
 
     pieces, none = CUDAGraphMode.PIECEWISE, CUDAGraphMode.NONE
@@ -176,8 +177,8 @@ def test_drafters_without_cuda_graphs_are_named(monkeypatch):
         "eagle3": drafter(hosting.AutoregressiveDrafter, pieces, wrapped),
         "eagle": drafter(hosting.AutoregressiveDrafter, pieces),
         "draft_model": drafter(hosting.AutoregressiveDrafter, none, wrapped),
-        "medusa": drafter(hosting.MedusaDrafter, none),
-        "ngram": drafter(hosting.NgramDrafter, none),
+        "medusa": drafter(hosting.MedusaDrafter),
+        "ngram": drafter(hosting.NgramDrafter),
     }
     compilation = SimpleNamespace(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE)
     hosted._runner = SimpleNamespace(compilation_config=compilation)

@@ -1,49 +1,54 @@
 """A release of vLLM that lacks what we or a configuration need is refused by the names it lacks."""
 
-from dataclasses import replace
+import re
 from types import SimpleNamespace
 
 import pytest
 
-from workers.vllm_engine import requirements
+from workers.vllm_engine.requirements import COLLECTOR, CPU_REPAIRS, SHARED, refuse_changes
 from workers.vllm_engine.versions import check_arguments
 
 pytestmark = pytest.mark.vllm
 
-USES = (requirements.COLLECTING, requirements.CPU_REPAIRS, requirements.SHARED)
+ALL = COLLECTOR + CPU_REPAIRS + SHARED
 
 
-@pytest.mark.parametrize("uses", USES, ids=lambda uses: uses.uses)
-def test_the_installed_release_has_everything(uses):
-    requirements.refuse_changes(uses)
+def changes(needed: str) -> list[str]:
+    with pytest.raises(RuntimeError, match=r"what our tests rest on: ") as refused:
+        refuse_changes("our tests", needed, otherwise=", or run none")
+    said, help_ = str(refused.value).split(" rest on: ")[1].rsplit(". Install a ", 1)
+    assert help_.endswith(", or run none")
+    return said.split("; ")
 
 
-@pytest.mark.parametrize("uses", USES, ids=lambda uses: uses.uses)
-def test_each_name_that_a_release_lacks_is_told(uses):
+def test_the_installed_release_has_everything():
+    refuse_changes("our tests", ALL)
+
+
+def test_each_name_that_a_release_lacks_is_told():
     """Whatever is listed is looked for: in functions, classes and modules alike."""
-    gone = {path: (*names, "gone_attribute") for path, names in uses.named.items()}
-    with pytest.raises(RuntimeError, match=r"Install a supported release") as refused:
-        requirements.refuse_changes(replace(uses, named=gone))
-    told = str(refused.value).split(": ", 1)[1].split(". Install")[0].split("; ")
-    assert told == [f"{path} has no gone_attribute" for path in gone]
+    lines = re.sub(r"\n +", " ", ALL.strip()).splitlines()
+    named = [line.split()[0] for line in lines if line and "(" not in line]
+    assert changes("\n".join(f"{one} gone" for one in named)) == [f"{p} has no gone" for p in named]
 
 
-def test_changed_parameters_and_what_is_gone_are_told_together():
-    shared = requirements.SHARED
-    propose = "vllm.v1.spec_decode.ngram_proposer:NgramProposer.propose"
-    replaced = {path: () for path in shared.replaced}
-    called = {propose: ("tokens",), "vllm.gone:Module": (), "vllm:Gone.method": ()}
-    with pytest.raises(RuntimeError) as refused:
-        requirements.refuse_changes(replace(shared, replaced=replaced, called=called))
-    for said in (
-        "GPUModelRunner.propose_draft_token_ids takes (scheduler_output, ",
-        "NgramProposer.propose takes (num_speculative_tokens, ",
-        "instead of (tokens)",
-        "there is no vllm.gone:Module",
-        "there is no vllm:Gone.method",
-        "or leave out layout: shared",
-    ):
-        assert said in str(refused.value)
+def test_other_parameters_and_what_is_gone_are_told_together():
+    runner = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
+    ngram = "vllm.v1.spec_decode.ngram_proposer:NgramProposer"
+    first, replaced, needed, *gone = changes(
+        f"""
+{ngram}.propose(tokens, ...)
+{runner}._dummy_run(num_tokens)
+{ngram}(...)
+vllm.gone:Module name
+vllm:Gone.method(name)
+"""
+    )
+    assert first.startswith(f"{ngram}.propose takes (num_speculative_tokens, ")
+    assert first.endswith(" instead of (tokens, ...)")
+    assert replaced.startswith(f"{runner}._dummy_run takes (num_tokens, ")
+    assert needed == f"{ngram} takes (vllm_config) instead of (...)"
+    assert gone == ["there is no vllm.gone:Module", "there is no vllm:Gone.method"]
 
 
 def test_the_second_model_runner_is_refused(monkeypatch):

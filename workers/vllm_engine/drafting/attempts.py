@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.distributed
@@ -13,20 +13,13 @@ from vllm.distributed.parallel_state import get_tp_group
 from workers.drafting.failures import Failures
 
 if TYPE_CHECKING:
+    from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
     from workers.vllm_engine.drafting.step import Step
 
 AGREEMENT_SECONDS = 60.0
 """How long a process waits for the others' results of the same call."""
 
 Said = TypeVar("Said")
-
-
-class Following(Protocol):
-    """A drafter with KV of its own."""
-
-    def lose(self, requests: Iterable[str]) -> None:
-        """Stop drafting for requests whose tokens its KV lacks."""
-        ...
 
 
 class Attempts:
@@ -39,7 +32,9 @@ class Attempts:
     forwards all processes of tensor parallelism do together. Their failures are agreed upon.
     """
 
-    def __init__(self, followers: Mapping[str, Following], learned: Collection[str]) -> None:
+    def __init__(
+        self, followers: Mapping[str, AutoregressiveDrafter], learned: Collection[str]
+    ) -> None:
         self.failures = Failures()
         self._followers, self._learned = followers, frozenset(learned)
 
@@ -93,7 +88,7 @@ def _agreed(error: Exception | None) -> Exception | None:
     group = get_tp_group()
     if group.world_size == 1:
         return error
-    failed = torch.tensor(int(error is not None))
+    failed = torch.tensor(int(error is not None), device="cpu")
     work = torch.distributed.all_reduce(failed, group=group.cpu_group, async_op=True)
     try:
         work.wait(timedelta(seconds=AGREEMENT_SECONDS))

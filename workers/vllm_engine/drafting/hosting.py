@@ -25,7 +25,6 @@ from vllm.model_executor.model_loader.reload import (
 )
 from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import KVCacheConfig
-from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
@@ -104,7 +103,13 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
     if portfolio.host is not None:
         for call in KV_CALLS:
             _pass_on(runner.drafter, call, with_kv)
-        _check_first(runner.drafter, drafters)
+        initialize = runner.drafter.initialize_attn_backend
+
+        def checked(cache: KVCacheConfig, *args: Any) -> None:
+            refuse_groups(drafters, cache)
+            initialize(cache, *args)
+
+        runner.drafter.initialize_attn_backend = checked
     hosted = Drafters(runner, portfolio, drafters)
     runner.propose_draft_token_ids = hosted.propose
     runner._input_fits_in_drafter = _has_rows
@@ -196,17 +201,11 @@ class Drafters:
 
     @property
     def eager(self) -> list[str]:
-        """The drafters that replay no CUDA graphs beside a target that does. vLLM captures no
-        heads of Medusa, and of the models that it captures in pieces (breakable graphs) only the
-        host."""
+        """The drafters with a model that replay no CUDA graphs although the target does."""
         if self._runner.compilation_config.cudagraph_mode == CUDAGraphMode.NONE:
             return []
-        return [
-            name
-            for name, drafter in self._drafters.items()
-            if isinstance(drafter, MedusaDrafter)
-            or (isinstance(drafter, AutoregressiveDrafter) and not _replays(drafter.proposer))
-        ]
+        models = {n: d.proposer for n, d in self._drafters.items() if isinstance(d, WITH_MODEL)}
+        return [name for name, proposer in models.items() if not _replays(proposer)]
 
     def measure(self) -> None:
         """Time the target's forwards before serving, if there is an adaptive method. The
@@ -279,9 +278,11 @@ class Drafters:
         return max(0, min(drafting.tokens, room))
 
 
-def _replays(proposer: SpecDecodeBaseProposer) -> bool:
-    """Return whether a drafter's forwards replay CUDA graphs."""
-    if proposer.cudagraph_dispatcher.cudagraph_mode == CUDAGraphMode.NONE:
+def _replays(proposer: Any) -> bool:
+    """Return whether a drafter's forwards replay CUDA graphs. vLLM has none for Medusa's heads, and
+    where it captures a model in breakable pieces, only those of the host."""
+    dispatcher = getattr(proposer, "cudagraph_dispatcher", None)
+    if dispatcher is None or dispatcher.cudagraph_mode == CUDAGraphMode.NONE:
         return False
     wrapped = isinstance(proposer.model, BreakableCUDAGraphWrapper)
     return wrapped or not is_breakable_cudagraph_enabled()
@@ -299,29 +300,19 @@ def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
     setattr(host, call, on_all)
 
 
-def _check_first(host: Any, drafters: Mapping[str, Drafter]) -> None:
-    """Refuse drafters by their groups when vLLM tells its KV cache."""
-    own = host.initialize_attn_backend
-
-    def checked(kv_cache_config: KVCacheConfig, *args: Any) -> None:
-        for name, drafter in drafters.items():
-            if isinstance(drafter, AutoregressiveDrafter):
-                refuse_groups(name, drafter.proposer, kv_cache_config)
-        own(kv_cache_config, *args)
-
-    host.initialize_attn_backend = checked
-
-
-def refuse_groups(name: str, proposer: SpecDecodeBaseProposer, cache: KVCacheConfig) -> None:
+def refuse_groups(drafters: Mapping[str, Drafter], cache: KVCacheConfig) -> None:
     """Raise RuntimeError for a drafter whose layers are not in one group of vLLM's KV cache: it
     reads and writes by one block table."""
-    layers = proposer._draft_attn_layer_names
-    groups = [layers & {*group.layer_names} for group in cache.kv_cache_groups]
-    if layers not in groups:
-        raise RuntimeError(
-            f"drafter {name} cannot share an engine: its layers are in {sum(map(bool, groups))} "
-            "groups of vLLM's KV cache instead of one. Leave out layout: shared, or its method"
-        )
+    for name, drafter in drafters.items():
+        if isinstance(drafter, AutoregressiveDrafter):
+            layers = drafter.proposer._draft_attn_layer_names
+            groups = [layers & {*group.layer_names} for group in cache.kv_cache_groups]
+            if layers not in groups:
+                raise RuntimeError(
+                    f"drafter {name} cannot share an engine: its layers are in "
+                    f"{sum(map(bool, groups))} groups of vLLM's KV cache instead of one. Leave "
+                    "out layout: shared, or its method"
+                )
 
 
 @contextmanager

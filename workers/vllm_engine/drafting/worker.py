@@ -23,7 +23,9 @@ class SharedWorker(Worker):
     def init_device(self) -> None:
         """Create the worker. Raises RuntimeError in vLLM's second model runner, and where vLLM has
         changed what the drafters need of it."""
-        refuse_changes(SHARED)
+        refuse_changes(
+            "several methods in one engine", SHARED, otherwise=", or leave out layout: shared"
+        )
         super().init_device()
         config = self.vllm_config.additional_config
         assert isinstance(config, dict)
