@@ -10,7 +10,7 @@ from workers.vllm_engine.versions import check_arguments
 
 pytestmark = pytest.mark.vllm
 
-ALL = COLLECTOR + CPU_REPAIRS + SHARED
+ALL = "".join(map(str.rstrip, (COLLECTOR, CPU_REPAIRS, SHARED)))
 
 
 def changes(needed: str) -> list[str]:
