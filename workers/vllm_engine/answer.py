@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +31,7 @@ from workers.grammar.specification import lark
 from workers.methods import KEPT_KEY, METHOD_KEY
 from workers.text import AnswerText, is_looping
 from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
+from workers.vllm_engine.requirements import COLLECTOR, refuse_changes
 
 
 def sampling_params(request: DecodeRequest, eos: Collection[int]) -> VllmSamplingParams:
@@ -301,10 +301,6 @@ def _logprobs(
     return tuple(result)
 
 
-NAME = "RequestOutputCollector"
-REPLACED = ("put", "get", "get_nowait")
-
-
 class StepCollector(RequestOutputCollector):
     """Collect each engine step apart. vLLM's collector joins unread steps, but only a step's own
     tokens tell how many of them were drafted."""
@@ -331,16 +327,7 @@ class StepCollector(RequestOutputCollector):
 
 
 def collect_steps() -> None:
-    """Make every AsyncLLM of this process use StepCollector; vLLM has no argument for it.
-
-    Raises RuntimeError if this vLLM collects in another way.
-    """
-    add = inspect.unwrap(async_llm.AsyncLLM.add_request)
-    changed = [name for name in REPLACED if not hasattr(RequestOutputCollector, name)]
-    if changed or NAME not in add.__code__.co_names or not hasattr(async_llm, NAME):
-        names = ", ".join(f"{NAME}.{name}" for name in changed) or f"async_llm.{NAME}"
-        raise RuntimeError(
-            f"this vLLM no longer collects outputs by {names}, on which statistics per step rest: "
-            "install a release that docs/vllm.md names as tested"
-        )
+    """Make every AsyncLLM of this process use StepCollector; vLLM has no argument for it. Raises
+    RuntimeError if this vLLM collects in another way."""
+    refuse_changes("statistics per step", COLLECTOR)
     async_llm.RequestOutputCollector = StepCollector

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from workers.vllm_engine.lifeline import end_with_parent
+from workers.vllm_engine.requirements import CPU_REPAIRS, refuse_changes
 
 
 def register() -> None:
@@ -14,25 +15,25 @@ def register() -> None:
     so that it is imported only when needed, and repair what is broken in vLLM's CPU build. Nothing
     else changes."""
     from vllm import ModelRegistry
+    from vllm.platforms import current_platform
 
     end_with_parent()
-    repair_kernels()
-    repair_compile_cache()
+    if current_platform.is_cpu():
+        refuse_changes("our repairs of its CPU build", CPU_REPAIRS)
+        repair_kernels()
+        repair_compile_cache()
     ModelRegistry.register_model(
         "MedusaModel", "workers.vllm_engine.drafting.medusa_model:MedusaModel"
     )
 
 
 def repair_compile_cache() -> None:
-    """Let vLLM's CPU build load what it has compiled and saved. Do nothing on GPUs.
+    """Let vLLM's CPU build load what it has compiled and saved.
 
     vLLM 0.32 asks each loaded function to finish its loading. Only its own functions can, and on
     CPUs, where it compiles by torch's Inductor alone, they are torch's: every start compiles again.
     """
-    from vllm.platforms import current_platform
-
-    if current_platform.is_cpu():
-        torch.compiler.load_compiled_function = finishing(torch.compiler.load_compiled_function)
+    torch.compiler.load_compiled_function = finishing(torch.compiler.load_compiled_function)
 
 
 def finishing(load: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +51,7 @@ def finishing(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def repair_kernels() -> None:
-    """Replace the kernels, before a worker registers vLLM's CPU kernels. Do nothing on GPUs.
+    """Replace the kernels, before a worker registers vLLM's CPU kernels.
 
     One repeats each request's temperature, top-k and top-p for each of its tokens. vLLM
     0.32's reads them as integers and writes to a copy, so the result is uninitialised memory:
@@ -58,16 +59,12 @@ def repair_kernels() -> None:
     42638). Those of LoRA give a request without an adapter, in a batch with others, the last
     adapter: they take its index -1 for the end of a list.
     """
-    from vllm.platforms import current_platform
+    from vllm.lora.ops.torch_ops import lora_ops
+    from vllm.utils import cpu_triton_utils
 
-    if current_platform.is_cpu():
-        from vllm.utils import cpu_triton_utils
-
-        cpu_triton_utils._expand_kernel_impl = expand
-        from vllm.lora.ops.torch_ops import lora_ops
-
-        for name in ("bgmv_expand", "bgmv_expand_slice"):
-            setattr(lora_ops, name, without_adapter(getattr(lora_ops, name)))
+    cpu_triton_utils._expand_kernel_impl = expand
+    for name in ("bgmv_expand", "bgmv_expand_slice"):
+        setattr(lora_ops, name, without_adapter(getattr(lora_ops, name)))
 
 
 def expand(

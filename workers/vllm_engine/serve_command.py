@@ -14,6 +14,7 @@ from workers.portfolio import ADAPTIVE, method_of, part_of
 from workers.vllm_engine.drafting.portfolio import REQUESTS
 from workers.vllm_engine.environment import FIRST_RUNNER, preloaded_openmp
 from workers.vllm_engine.shared import (
+    SCHEDULER,
     WORKER,
     additional_config,
     cache_salt,
@@ -72,6 +73,7 @@ def serve_command(
     requests = {"default": default, "salts": {spec.name: cache_salt(spec) for spec in specs}}
     own = {
         "--worker-cls": WORKER,
+        "--scheduler-cls": SCHEDULER,
         "--speculative-config": json.dumps(speculative_config(specs, models)),
         "--additional-config": json.dumps(additional_config(specs, models) | {REQUESTS: requests}),
         "--middleware": MIDDLEWARE,

@@ -37,6 +37,7 @@ HOSTED = (*HOSTS, "ngram", "suffix", "medusa")
 """Drafters that an engine of several methods can hold."""
 
 WORKER = "workers.vllm_engine.drafting.worker.SharedWorker"
+SCHEDULER = "workers.vllm_engine.drafting.scheduler.SharedScheduler"
 
 TOKENS = "num_speculative_tokens"
 VERIFICATION = "rejection_sample_method"
@@ -62,12 +63,7 @@ def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str,
                 REJECTION_SAMPLE_METHODS[s.verifier] for s in specs if s.drafter != "none"
             ),
         }
-    return options | {
-        TOKENS: tokens,
-        # With a schedule, even a constant one, vLLM does not pad a request whose prompt is
-        # cached but for one token with void drafts, which a plain request would verify too.
-        "num_speculative_tokens_per_batch_size": [(1, 1, tokens)],
-    }
+    return options | {TOKENS: tokens}
 
 
 def additional_config(
@@ -88,7 +84,7 @@ def engine_arguments() -> dict[str, Any]:
     """Return the fields of AsyncEngineArgs for any portfolio."""
     # vLLM's own scheduler schedules ahead only where all requests have the same number of draft
     # tokens.
-    return {"worker_cls": WORKER, "async_scheduling": False}
+    return {"worker_cls": WORKER, "scheduler_cls": SCHEDULER, "async_scheduling": False}
 
 
 def shares(specs: Sequence[MethodSpec]) -> bool:

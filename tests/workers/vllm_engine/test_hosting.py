@@ -19,7 +19,7 @@ METHODS = ("vllm_eagle3", "vllm_adaptive", "vllm_adaptive", None)
 def drafters(monkeypatch):
     """EAGLE-3, with KV of its own, and Medusa, each of which drafts its own token; and what they
     were asked for."""
-    from workers.vllm_engine.drafting import hosting
+    from workers.vllm_engine.drafting import attempts, hosting
     from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 
     asked: dict[str, Any] = {}
@@ -37,11 +37,15 @@ def drafters(monkeypatch):
             asked["eagle3"] = rows, tokens
             return {row: [8] * tokens for row in rows}
 
-        def keep_up(self, _step):
-            asked["kept up"] = True
+        def full(self, _step):
+            return [1]
 
-    group = SimpleNamespace(broadcast_object=lambda choice: choice)
-    monkeypatch.setattr(hosting, "get_tp_group", lambda: group)
+        def keep_up(self, _step, rows):
+            asked["kept up"] = rows
+
+    group = SimpleNamespace(broadcast_object=lambda choice: choice, world_size=1)
+    for module in (hosting, attempts):
+        monkeypatch.setattr(module, "get_tp_group", lambda: group)
     learned = [Learned(f"vllm_{name}", name, 4) for name in ("medusa", "eagle3")]
     portfolio = Portfolio(
         methods={"vllm_eagle3": Drafting("eagle3", 4), "vllm_adaptive": Drafting("adaptive", 4)},
@@ -75,7 +79,7 @@ def test_a_row_gets_the_drafts_of_whom_was_chosen_for_it(drafters, chosen, monke
     assert asked["taken"] == [0, 1, 2]
     assert asked["eagle3"] == ([0, 2] if chosen == "eagle3" else [0], 4)
     assert asked.get("medusa") == (([2], 3) if chosen == "medusa" else None)
-    assert asked["kept up"]
+    assert asked["kept up"] == [1]
 
 
 def broken(*_: Any) -> Any:
@@ -113,7 +117,7 @@ def test_a_drafter_with_kv_leaves_requests_alone_that_it_failed_at(drafters, mon
     drafts = proposed(hosted)
     assert drafts[1:] == [[5], [7] * 3, []]
     assert hosted.failures == {"eagle3": 1}
-    lost = {"take": {"0", "1", "2"}, "propose": {"0"}, "keep_up": {"0", "1", "2", "3"}}
+    lost = {"take": {"0", "1", "2"}, "propose": {"0"}, "keep_up": {"1"}}
     assert eagle._lost == lost[call]
 
 
@@ -125,3 +129,61 @@ def test_a_choice_that_fails_is_none(drafters, monkeypatch):
     assert proposed(hosted) == [[8] * 4, [], [], []]
     assert hosted.failures == {"adaptive": 1}
     assert restarted
+
+
+def test_a_drafter_in_several_groups_of_the_kv_cache_is_refused():
+    """It writes by one block table; another group's blocks belong to other sequences."""
+    from workers.vllm_engine.drafting.hosting import host_portfolio
+
+    cache = SimpleNamespace(
+        kv_cache_groups=[
+            SimpleNamespace(layer_names=["target.0", "eagle3.0"]),
+            SimpleNamespace(layer_names=["target.1", "eagle3.1"]),
+        ]
+    )
+    told = []
+    proposer = SimpleNamespace(
+        load_model=None,
+        initialize_attn_backend=lambda *args: told.append(args),
+        initialize_cudagraph_keys=None,
+        dummy_run=None,
+    )
+    runner = SimpleNamespace(drafter=proposer, speculative_config=SimpleNamespace())
+    host_portfolio(runner, Portfolio({}, {"eagle3": {}}, host="eagle3"))
+    proposer._draft_attn_layer_names = {"eagle3.0", "eagle3.1"}
+    with pytest.raises(RuntimeError, match=r"eagle3 cannot share an engine: .* 2 groups"):
+        proposer.initialize_attn_backend(cache, [16, 16])
+    proposer._draft_attn_layer_names = {"eagle3.1"}
+    proposer.initialize_attn_backend(cache, [16, 16])
+    assert told == [(cache, [16, 16])]
+
+
+def test_drafters_without_cuda_graphs_are_named(monkeypatch):
+    from vllm.config import CUDAGraphMode
+
+    from workers.vllm_engine.drafting import hosting
+
+    def drafter(kind: Any, mode: Any = None, model: Any = None) -> Any:
+        made = object.__new__(kind)
+        made.proposer = SimpleNamespace(model=model)
+        if mode is not None:
+            made.proposer.cudagraph_dispatcher = SimpleNamespace(cudagraph_mode=mode)
+        return made
+
+    pieces, none = CUDAGraphMode.PIECEWISE, CUDAGraphMode.NONE
+    wrapped = object.__new__(hosting.BreakableCUDAGraphWrapper)
+    hosted = object.__new__(hosting.Drafters)
+    hosted._drafters = {
+        "eagle3": drafter(hosting.AutoregressiveDrafter, pieces, wrapped),
+        "eagle": drafter(hosting.AutoregressiveDrafter, pieces),
+        "draft_model": drafter(hosting.AutoregressiveDrafter, none, wrapped),
+        "medusa": drafter(hosting.MedusaDrafter),
+        "ngram": drafter(hosting.NgramDrafter),
+    }
+    compilation = SimpleNamespace(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE)
+    hosted._runner = SimpleNamespace(compilation_config=compilation)
+    assert hosted.eager == ["draft_model", "medusa"]
+    monkeypatch.setattr(hosting, "is_breakable_cudagraph_enabled", lambda: True)
+    assert hosted.eager == ["eagle", "draft_model", "medusa"]
+    compilation.cudagraph_mode = none
+    assert hosted.eager == []

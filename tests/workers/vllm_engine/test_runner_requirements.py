@@ -1,57 +1,54 @@
 """A release of vLLM that lacks what we or a configuration need is refused by the names it lacks."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 
+from workers.vllm_engine.requirements import COLLECTOR, CPU_REPAIRS, SHARED, refuse_changes
 from workers.vllm_engine.versions import check_arguments
 
 pytestmark = pytest.mark.vllm
 
+ALL = "".join(map(str.rstrip, (COLLECTOR, CPU_REPAIRS, SHARED)))
 
-def runner(*, without: str = ""):
-    """A runner's attributes before it has loaded a model."""
-    from workers.vllm_engine.drafting.worker import BATCH, RUNNER
 
-    batch = SimpleNamespace(**{name: None for name in BATCH if name != without})
-    held = {name: None for name in RUNNER if name != without}
-    return SimpleNamespace(**(held | {"input_batch": batch}))
+def changes(needed: str) -> list[str]:
+    with pytest.raises(RuntimeError, match=r"what our tests rest on: ") as refused:
+        refuse_changes("our tests", needed, otherwise=", or run none")
+    said, help_ = str(refused.value).split(" rest on: ")[1].rsplit(". Install a ", 1)
+    assert help_.endswith(", or run none")
+    return said.split("; ")
 
 
 def test_the_installed_release_has_everything():
-    from workers.vllm_engine.drafting.worker import refuse_changes
-
-    refuse_changes(runner())
+    refuse_changes("our tests", ALL)
 
 
-@pytest.mark.parametrize("name", ["requests", "num_prompt_tokens"])
-def test_a_missing_attribute_is_named(name):
-    from workers.vllm_engine.drafting.worker import refuse_changes
+def test_each_name_that_a_release_lacks_is_told():
+    """Whatever is listed is looked for: in functions, classes and modules alike."""
+    lines = re.sub(r"\n +", " ", ALL.strip()).splitlines()
+    named = [line.split()[0] for line in lines if line and "(" not in line]
+    assert changes("\n".join(f"{one} gone" for one in named)) == [f"{p} has no gone" for p in named]
 
-    with pytest.raises(RuntimeError, match=rf"has no {name}\. Install a supported release"):
-        refuse_changes(runner(without=name))
 
-
-def test_changed_parameters_and_fields_are_named_together(monkeypatch):
-    from vllm.v1.core.sched.output import SchedulerOutput
-    from vllm.v1.spec_decode.ngram_proposer import NgramProposer
-    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
-
-    from workers.vllm_engine.drafting import worker
-
-    monkeypatch.setitem(worker.CALLED, NgramProposer.propose, ("tokens",))
-    monkeypatch.setitem(worker.CALLED, NgramProposer, ())
-    monkeypatch.setitem(worker.REPLACED, GPUModelRunner.propose_draft_token_ids, ())
-    monkeypatch.setitem(worker.NAMES, SchedulerOutput, ("ended",))
-    with pytest.raises(RuntimeError) as refused:
-        worker.refuse_changes(runner())
-    for said in (
-        "NgramProposer.propose takes (num_speculative_tokens, ",
-        "NgramProposer takes (vllm_config) instead of ()",
-        "GPUModelRunner.propose_draft_token_ids takes (scheduler_output, ",
-        "SchedulerOutput has no ended",
-    ):
-        assert said in str(refused.value)
+def test_other_parameters_and_what_is_gone_are_told_together():
+    runner = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
+    ngram = "vllm.v1.spec_decode.ngram_proposer:NgramProposer"
+    first, replaced, needed, *gone = changes(
+        f"""
+{ngram}.propose(tokens, ...)
+{runner}._dummy_run(num_tokens)
+{ngram}(...)
+vllm.gone:Module name
+vllm:Gone.method(name)
+"""
+    )
+    assert first.startswith(f"{ngram}.propose takes (num_speculative_tokens, ")
+    assert first.endswith(" instead of (tokens, ...)")
+    assert replaced.startswith(f"{runner}._dummy_run takes (num_tokens, ")
+    assert needed == f"{ngram} takes (vllm_config) instead of (...)"
+    assert gone == ["there is no vllm.gone:Module", "there is no vllm:Gone.method"]
 
 
 def test_the_second_model_runner_is_refused(monkeypatch):

@@ -21,6 +21,7 @@ class Proposer:
     """Checks that every sequence is read once, from its beginning to its end."""
 
     block_size, max_num_tokens, max_model_len = BLOCK, ROOM, LONGEST
+    kv_cache_gid = 1
     net_num_new_slots_per_request = 0
     eagle3_use_aux_hidden_state = False
     device = torch.device("cpu")
@@ -52,8 +53,17 @@ class Proposer:
         return torch.zeros(len(starts) - 1, num_speculative_tokens, dtype=torch.int64)
 
 
+def blocks(first: list[int], slots: list[int]) -> SimpleNamespace:
+    """Return a table of a group of the KV cache: each row's first block, each token's slot."""
+    return SimpleNamespace(
+        block_table=SimpleNamespace(gpu=torch.tensor(first)[:, None]),
+        slot_mapping=SimpleNamespace(gpu=torch.tensor(slots)),
+    )
+
+
 class World:
-    """Sequences that the target decodes, by number; each token is one that never came before."""
+    """Sequences that the target decodes, by number; each token is one that never came before. The
+    host's KV is in the cache's first group, the drafter's in its second."""
 
     def __init__(self) -> None:
         from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
@@ -92,7 +102,13 @@ class World:
         step: Any = SimpleNamespace(
             runner=SimpleNamespace(
                 requests=self.running,
-                input_batch=SimpleNamespace(req_ids=[str(name) for name in names]),
+                input_batch=SimpleNamespace(
+                    req_ids=[str(name) for name in names],
+                    block_table=[
+                        blocks([-1] * len(names), [-1] * len(slots)),
+                        blocks(names, slots),
+                    ],
+                ),
                 input_ids=SimpleNamespace(gpu=torch.tensor(ids)),
                 _get_positions=lambda chosen: torch.tensor(positions)[chosen],
             ),
@@ -109,15 +125,13 @@ class World:
                 query_start_loc=begin,
                 query_start_loc_cpu=begin,
                 seq_lens_cpu_upper_bound=torch.tensor(ends, dtype=torch.int32),
-                slot_mapping=torch.tensor(slots),
-                block_table_tensor=torch.tensor([[name] for name in names]),
             ),
         )
         rows = list(range(len(names)))
         self.drafter.take(step, rows)
         mine = [row for row in rows if names[row] in drafting]
         drafts = self.drafter.propose(step, mine, 2)
-        self.drafter.keep_up(step)
+        self.drafter.keep_up(step, self.drafter.full(step))
         return drafts
 
 

@@ -46,6 +46,7 @@ def test_a_bundles_methods_heads_and_salts_are_in_the_printed_command(capsys):
     words = shlex.split(capsys.readouterr().out)
     assert "VLLM_USE_V2_MODEL_RUNNER=0" in words
     assert "--no-async-scheduling" in words
+    assert flag(words, "--scheduler-cls").endswith(".SharedScheduler")
     assert words[words.index("serve") + 1] == str(DEMO / "target")
     assert flag(words, "--port") == "8001"
     named = words.index("--served-model-name")  # takes all words up to the next flag

@@ -16,6 +16,7 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.spec_decode.draft_model import DraftModelProposer
 from vllm.v1.spec_decode.eagle import EagleProposer
 from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+from vllm.v1.worker.block_table import BlockTable
 
 from workers.vllm_engine.drafting.rows import kept_tokens, rejected_tokens
 from workers.vllm_engine.drafting.step import Step
@@ -53,7 +54,8 @@ class _Tokens:
 
 
 class AutoregressiveDrafter:
-    """A drafter with KV of its own, in the same slots as the target's.
+    """A drafter with KV of its own, in the blocks of its group of vLLM's KV cache: the target's,
+    or another one where the target's layers differ (sliding windows).
 
     Its KV must cover the sequence, prompts included, without rejected tokens. Inputs are kept
     until it drafts for their sequence, and then read at once; or as soon as they fill a KV
@@ -112,16 +114,19 @@ class AutoregressiveDrafter:
             step, [row for row in mine if step.length(row) + tokens <= self._longest], tokens
         )
 
-    def keep_up(self, step: Step) -> None:
-        """Read tokens that fill a block. Call it at the end of each step."""
+    def full(self, step: Step) -> list[int]:
+        """Return the rows with unread tokens that fill a block."""
         block = self.proposer.block_size
-        full = [
+        return [
             row
             for row, request in enumerate(step.runner.input_batch.req_ids)
             if (kept := self._unread.get(request))
             and kept[0].begin // block < kept[-1].end // block
         ]
-        self._read(step, full, 0)
+
+    def keep_up(self, step: Step, rows: Sequence[int]) -> None:
+        """Read all tokens of `full` rows. Call it at the end of each step."""
+        self._read(step, rows, 0)
 
     def _mine(self, step: Step, rows: Sequence[int]) -> Sequence[int]:
         if not self._lost:
@@ -180,7 +185,7 @@ class AutoregressiveDrafter:
             target_hidden_states=whole.hidden_states,
             next_token_ids=torch.tensor(following, dtype=torch.int32, device=self.proposer.device),
             token_indices_to_sample=None,
-            common_attn_metadata=_attention(step, rows, unread, whole.slots),
+            common_attn_metadata=_attention(step, rows, unread, whole.slots, self._blocks(step)),
             sampling_metadata=step.sampling_metadata,
         )
 
@@ -203,10 +208,15 @@ class AutoregressiveDrafter:
                 _apart(step.runner.input_ids.gpu[chosen], sizes),
                 _apart(step.runner._get_positions(chosen), sizes, dim=-1),
                 _apart(self._hidden_states(step, chosen), sizes),
-                _apart(step.attention.slot_mapping[chosen], sizes),
+                _apart(self._blocks(step).slot_mapping.gpu[chosen], sizes),
                 strict=True,
             )
         ]
+
+    def _blocks(self, step: Step) -> BlockTable:
+        """Return the blocks of its group. The step's own metadata are of the host's group, or of
+        the first one if that is a draft model."""
+        return step.runner.input_batch.block_table[self.proposer.kv_cache_gid]
 
     def _hidden_states(self, step: Step, chosen: torch.Tensor) -> torch.Tensor:
         if self.proposer.eagle3_use_aux_hidden_state:
@@ -235,11 +245,15 @@ def _joined(parts: Sequence[_Tokens]) -> _Tokens:
 
 
 def _attention(
-    step: Step, rows: Sequence[int], unread: Sequence[_Tokens], slots: torch.Tensor
+    step: Step,
+    rows: Sequence[int],
+    unread: Sequence[_Tokens],
+    slots: torch.Tensor,
+    blocks: BlockTable,
 ) -> CommonAttentionMetadata:
-    """Return the attention metadata of a step with these tokens of these rows."""
-    whole = step.attention
-    device = whole.query_start_loc.device
+    """Return the attention metadata of a step with these tokens of these rows. slots, blocks: of
+    the drafter's group."""
+    device = step.attention.query_start_loc.device
     sizes = [len(tokens.ids) for tokens in unread]
     lengths = torch.tensor([tokens.end for tokens in unread], dtype=torch.int32)
     begin = torch.tensor([0, *accumulate(sizes)], dtype=torch.int32)
@@ -252,7 +266,7 @@ def _attention(
         num_actual_tokens=sum(sizes),
         max_query_len=max(sizes),
         max_seq_len=int(lengths.max()),
-        block_table_tensor=whole.block_table_tensor[torch.tensor(rows).to(device)],
+        block_table_tensor=blocks.block_table.gpu[torch.tensor(rows).to(device)],
         slot_mapping=slots,
         causal=True,
     )

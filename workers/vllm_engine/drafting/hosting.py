@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from vllm.compilation.breakable_cudagraph import BreakableCUDAGraphWrapper
-from vllm.config import SpeculativeConfig, VllmConfig, set_current_vllm_config
+from vllm.compilation.breakable_cudagraph import (
+    BreakableCUDAGraphWrapper,
+    is_breakable_cudagraph_enabled,
+)
+from vllm.config import CUDAGraphMode, SpeculativeConfig, VllmConfig, set_current_vllm_config
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
 )
 from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.kv_cache_interface import KVCacheConfig
 
-from workers.drafting.failures import Failures
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
+from workers.vllm_engine.drafting.attempts import Attempts
 from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
@@ -61,6 +65,7 @@ _BESIDE: dict[str, Callable[[VllmConfig, Any], Drafter]] = {
     "eagle3": AutoregressiveDrafter.in_addition,
     "draft_model": AutoregressiveDrafter.in_addition,
 }
+WITH_MODEL = (AutoregressiveDrafter, MedusaDrafter)
 
 
 class NoProposer:
@@ -98,6 +103,13 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
     if portfolio.host is not None:
         for call in KV_CALLS:
             _pass_on(runner.drafter, call, with_kv)
+        initialize = runner.drafter.initialize_attn_backend
+
+        def checked(cache: KVCacheConfig, *args: Any) -> None:
+            refuse_groups(drafters, cache)
+            initialize(cache, *args)
+
+        runner.drafter.initialize_attn_backend = checked
     hosted = Drafters(runner, portfolio, drafters)
     runner.propose_draft_token_ids = hosted.propose
     runner._input_fits_in_drafter = _has_rows
@@ -114,7 +126,8 @@ class Drafters:
         self._followers = {
             name: d for name, d in drafters.items() if isinstance(d, AutoregressiveDrafter)
         }
-        self._attempts = Attempts(self._followers)
+        learned = [n for n, d in drafters.items() if isinstance(d, WITH_MODEL)]
+        self._attempts = Attempts(self._followers, learned)
         self._accepted: dict[tuple[str, str], list[int]] = {}
         self._adaptive: Adaptive | None = None
         if portfolio.adaptive is not None:
@@ -137,18 +150,23 @@ class Drafters:
             own = sorted([*rows_of.get(name, []), *self._followed(name, adaptive)])
             self._attempts.call(name, step, own, partial(follower.take, step, own))
         choice = self._choice(step, adaptive, wanted)
-        # Processes of a tensor-parallel engine have different clocks, but must draft alike.
-        choice = get_tp_group().broadcast_object(choice)
-        drafts: dict[int, list[int]] = {}
-        for name, drafter in self._drafters.items():
+        asked: dict[str, dict[int, int]] = {}
+        for name in self._drafters:
             rows = {row: wanted[row] for row in rows_of.get(name, []) if wanted[row]}
             if name == choice.drafter:
                 rows |= choice.drafted
-            if rows or isinstance(drafter, SuffixDrafter):
+            if not (rows and self._attempts.failures.rests(name)):
+                asked[name] = rows
+        # Processes of a tensor-parallel engine have different clocks, but must draft alike.
+        choice, asked = get_tp_group().broadcast_object((choice, asked))
+        drafts: dict[int, list[int]] = {}
+        for name, rows in asked.items():
+            if rows or isinstance(self._drafters[name], SuffixDrafter):
                 drafting = partial(self._draft, step, name, rows)
                 drafts |= self._attempts.draft(name, step, sorted(rows), drafting)
         for name, follower in self._followers.items():
-            self._attempts.call(name, step, range(len(methods)), partial(follower.keep_up, step))
+            if full := follower.full(step):
+                self._attempts.call(name, step, full, partial(follower.keep_up, step, full))
         if self._adaptive is not None:
             undrafted = [row for row in choice.drafted if row not in drafts]
             self._adaptive.undrafted([step.request(row) for row in undrafted])
@@ -180,6 +198,14 @@ class Drafters:
         exchange_weights(self._drafters[drafter].proposer, self._runner.get_model(), folder)
         if self._adaptive is not None:
             self._adaptive.controller.estimates.exchanged(drafter)
+
+    @property
+    def eager(self) -> list[str]:
+        """The drafters with a model that replay no CUDA graphs although the target does."""
+        if self._runner.compilation_config.cudagraph_mode == CUDAGraphMode.NONE:
+            return []
+        models = {n: d.proposer for n, d in self._drafters.items() if isinstance(d, WITH_MODEL)}
+        return [name for name, proposer in models.items() if not _replays(proposer)]
 
     def measure(self) -> None:
         """Time the target's forwards before serving, if there is an adaptive method. The
@@ -252,6 +278,16 @@ class Drafters:
         return max(0, min(drafting.tokens, room))
 
 
+def _replays(proposer: Any) -> bool:
+    """Return whether a drafter's forwards replay CUDA graphs. vLLM has none for Medusa's heads, and
+    where it captures a model in breakable pieces, only those of the host."""
+    dispatcher = getattr(proposer, "cudagraph_dispatcher", None)
+    if dispatcher is None or dispatcher.cudagraph_mode == CUDAGraphMode.NONE:
+        return False
+    wrapped = isinstance(proposer.model, BreakableCUDAGraphWrapper)
+    return wrapped or not is_breakable_cudagraph_enabled()
+
+
 def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
     """Make a call on the host reach the other drafters too."""
     own = getattr(host, call)
@@ -262,6 +298,21 @@ def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
             getattr(other.proposer, call)(*args, **kwargs)
 
     setattr(host, call, on_all)
+
+
+def refuse_groups(drafters: Mapping[str, Drafter], cache: KVCacheConfig) -> None:
+    """Raise RuntimeError for a drafter whose layers are not in one group of vLLM's KV cache: it
+    reads and writes by one block table."""
+    for name, drafter in drafters.items():
+        if isinstance(drafter, AutoregressiveDrafter):
+            layers = drafter.proposer._draft_attn_layer_names
+            groups = [layers & {*group.layer_names} for group in cache.kv_cache_groups]
+            if layers not in groups:
+                raise RuntimeError(
+                    f"drafter {name} cannot share an engine: its layers are in "
+                    f"{sum(map(bool, groups))} groups of vLLM's KV cache instead of one. Leave "
+                    "out layout: shared, or its method"
+                )
 
 
 @contextmanager
@@ -343,65 +394,3 @@ def _without_modules_of(target: nn.Module, model: nn.Module) -> Iterator[None]:
     finally:
         for parent, name, child in shared:
             setattr(parent, name, child)
-
-
-Said = TypeVar("Said")
-
-
-class Following(Protocol):
-    """A drafter with KV of its own."""
-
-    def lose(self, requests: Iterable[str]) -> None:
-        """Stop drafting for requests whose tokens its KV lacks."""
-        ...
-
-
-class Attempts:
-    """Call drafters, and log and count their failures.
-
-    A drafter that fails several times in a row is disabled for a while. One with KV of its own
-    drafts no more for the step's requests, since their states are lost.
-
-    followers: the drafters with KV of their own, by name.
-    """
-
-    def __init__(self, followers: Mapping[str, Following]) -> None:
-        self.failures = Failures()
-        self._followers = followers
-
-    def draft(
-        self,
-        name: str,
-        step: Step,
-        rows: Sequence[int],
-        propose: Callable[[], dict[int, list[int]]],
-    ) -> dict[int, list[int]]:
-        """Return a drafter's drafts by row; none where it fails or is disabled."""
-        if rows and self.failures.rests(name):
-            return {}
-
-        def checked() -> dict[int, list[int]]:
-            drafts = propose()
-            for row, tokens in drafts.items():
-                if row not in rows or any(type(t) is not int or t < 0 for t in tokens):
-                    raise ValueError(f"{tokens} is not a draft of row {row}")
-            return drafts
-
-        drafts = self.call(name, step, rows, checked)
-        if drafts is None:
-            return {}
-        if rows:
-            self.failures.drafted(name)
-        return drafts
-
-    def call(
-        self, name: str, step: Step, rows: Sequence[int], call: Callable[[], Said]
-    ) -> Said | None:
-        """Return the result of a drafter's call; None where it fails."""
-        try:
-            return call()
-        except Exception as error:
-            self.failures.failed(name, error)
-            if name in self._followers:
-                self._followers[name].lose([step.request(row) for row in rows])
-            return None
