@@ -26,7 +26,7 @@ FORBIDDEN_LIBRARIES = {
 MAY_IMPORT_MODELS = {"router/fit/encoder_export.py"}
 
 ENGINES_SHARE = {
-    *("batch_schedule", "bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
+    *("bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
     *("methods", "portfolio", "stream", "text", "target_sizes", "weight_files", "head_files"),
     *("engine_load", "cpu_arithmetic", "http_clients"),
 }

@@ -237,8 +237,10 @@ DRAWING = [
     ("one_hot", top_two),
     ("multi_step", grown("static", widths=(2, 2, 1), sample=True)),
     ("traversal", sampled),
+    ("traversal", grown("static", widths=(2, 2, 1), sample=True)),
+    ("traversal", two_drafters),
 ]
-NAMES = [verifier for verifier, _ in DRAWING]
+NAMES = [f"{verifier} {draft.__name__}" for verifier, draft in DRAWING]
 
 
 class Even:

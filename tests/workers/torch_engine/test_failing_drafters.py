@@ -141,10 +141,9 @@ async def test_a_drafter_that_fails_in_any_call(load, method, name, monkeypatch)
     assert min(1, broken) <= sum(engine.load().drafter_failures.values()) <= broken
 
 
-@pytest.mark.parametrize("part", ["limit", "observe"])
-async def test_a_stop_that_fails(load: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_that_fails(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = load(["eagle3", "naive"])
-    monkeypatch.setattr(engine._methods["eagle3"].plan.stop, part, oom)
+    monkeypatch.setattr(engine._methods["eagle3"].plan.stop, "limit", oom)
     await all_answers(engine, ["eagle3", "naive"])
 
 
