@@ -54,7 +54,10 @@ def encode_prompt(
 
     add_special_tokens: also write what the tokenizer puts around a text, such as its first token.
     """
-    return tokenizer.encode(text, add_special_tokens=add_special_tokens, split_special_tokens=False)
+    ids: list[int] = tokenizer.encode(
+        text, add_special_tokens=add_special_tokens, split_special_tokens=False
+    )
+    return ids
 
 
 def encode_chat(

@@ -121,15 +121,15 @@ def load_report(
 ) -> LoadReport:
     """Return a replica's load at this moment."""
     running, waiting = scheduler.underway()
-    outstanding = {one.request.request_id: one.outstanding for one in [*running, *waiting]}
+    everyone = [*running, *waiting]
     return LoadReport(
         replica=replica,
         methods=tuple(methods),
         running=len(running),
         waiting=len(waiting),
         running_by_method=dict(Counter(one.request.method for one in running)),
-        outstanding_tokens=sum(outstanding.values()),
-        requests=outstanding,
+        outstanding_tokens=sum(one.outstanding for one in everyone),
+        requests={one.request.request_id: one.outstanding for one in everyone},
         mean_batch=scheduler.mean_batch,
         mean_context=scheduler.mean_context,
         recent_step_seconds=scheduler.step_seconds,
