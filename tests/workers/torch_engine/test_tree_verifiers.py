@@ -17,7 +17,7 @@ from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers import multi_step, target_choice, traversal
+from workers.torch_engine.verifiers import multi_step, target_choice
 
 VOCAB = 4
 weights = st.lists(st.integers(0, 9), min_size=VOCAB, max_size=VOCAB).filter(sum)
@@ -149,18 +149,3 @@ def test_level_by_level_is_what_all_at_once_is(kind, number, nodes, seed):
         patch.setattr(target_choice, "_waits", lambda _: True)
         at_once = paths()
     assert paths() == at_once
-
-
-def test_a_chain_is_accepted_further_where_a_later_token_makes_up_for_an_earlier_one() -> None:
-    """Two drafts from (2/3, 1/3) for a target of (1/3, 2/3): 11/9, token by token 10/9."""
-    p = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
-    q = p.flip(0)
-    mean = 0.0
-    for text in itertools.product(range(2), repeat=2):
-        made = proposal()
-        for place, token in enumerate(text):
-            made.add(token, parent=place - 1 if place else ROOT, q=q)
-        weights, _ = traversal.weigh([made], p.repeat(3, 1), [0])
-        _, first, whole = weights.tolist()
-        mean += float(q[text[0]] * q[text[1]]) * (2 * whole + (1 - whole) * first)
-    assert mean == pytest.approx(11 / 9)
