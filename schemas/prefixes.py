@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Sequence
-from copy import copy
 from functools import lru_cache
 from hashlib import blake2b, sha256
 
@@ -35,36 +34,15 @@ def _next(length: int) -> int:
 
 def prefix_hashes(tokens: Sequence[int], scope: str) -> list[bytes]:
     """Return a hash of every prefix of `prefix_lengths`. The scope is part of each hash."""
-    return PrefixHasher(scope).extend(tokens)
-
-
-class PrefixHasher:
-    """Hash the prefixes of tokens that come in pieces, as `prefix_hashes` does. length: tokens so
-    far."""
-
-    def __init__(self, scope: str) -> None:
-        self.length, self._next = 0, BLOCK
-        self._state = blake2b(digest_size=HASH_BYTES, key=_key(scope))
-
-    def copy(self) -> "PrefixHasher":
-        """Return a hasher of the same tokens."""
-        made = copy(self)
-        made._state = self._state.copy()
-        return made
-
-    def extend(self, tokens: Sequence[int]) -> list[bytes]:
-        """Append tokens. Return the hashes of the prefixes that end among them."""
-        # An array is made of a list in half the time that it takes from a tuple.
-        text = memoryview(array("I", list(tokens)).tobytes())
-        begin, hashes = 0, list[bytes]()
-        while self._next <= self.length + len(tokens):
-            end = 4 * (self._next - self.length)
-            self._state.update(text[begin:end])
-            hashes.append(self._state.digest())
-            begin, self._next = end, _next(self._next)
-        self._state.update(text[begin:])
-        self.length += len(tokens)
-        return hashes
+    # An array is made of a list in half the time that it takes from a tuple.
+    text = memoryview(array("I", list(tokens)).tobytes())
+    state = blake2b(digest_size=HASH_BYTES, key=_key(scope))
+    begin, hashes = 0, list[bytes]()
+    for length in prefix_lengths(len(tokens)):
+        state.update(text[begin : 4 * length])
+        begin = 4 * length
+        hashes.append(state.digest())
+    return hashes
 
 
 @lru_cache

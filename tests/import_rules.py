@@ -24,7 +24,7 @@ FORBIDDEN_LIBRARIES = {
 }
 
 ENGINES_SHARE = {
-    *("batch_schedule", "bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
+    *("bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
     *("methods", "portfolio", "stream", "text", "target_sizes", "weight_files", "head_files"),
     *("engine_load", "cpu_arithmetic", "http_clients"),
 }

@@ -15,6 +15,7 @@ from transformers import LlamaConfig
 from training.rolling import Roll, RolledBlock, initialise
 from training.teacher import Teacher
 from workers.bundle import BundleError, read_json
+from workers.head_files import load_weights
 from workers.torch_engine.models.heads.checkpoint import LISTED, listed_tokens
 from workers.torch_engine.models.heads.eagle import (
     NORMS,
@@ -22,7 +23,7 @@ from workers.torch_engine.models.heads.eagle import (
     capture_layers,
     captured_layers,
 )
-from workers.torch_engine.models.weights import load_weights, refuse_misfit
+from workers.torch_engine.models.weights import refuse_misfit
 
 SIZES = ("hidden_size", "vocab_size")
 BLOCK = (

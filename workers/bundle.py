@@ -3,40 +3,36 @@
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from packaging.requirements import Requirement
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, model_validator
 from tokenizers import Tokenizer
 
 from schemas import MethodSpec, SamplingDefaults, json_files
+from schemas.base import Schema
 from schemas.text_files import FileError
 
 MANIFEST = "bundle.json"
-FIELDS = ("name", "parts", "packaged", "methods", "portfolio", "weights", "sampling")
 PACKAGED_PARTS = ("target", "tokenizer")
 IMPORTER = 2
 """Increased when the same file is imported differently."""
 
 LFS_POINTER = b"version https://git-lfs"
 
-Kind = TypeVar("Kind")
-
 
 class BundleError(ValueError):
     """The folder is not a usable bundle; the message names the file or part and the fix."""
 
 
-@dataclass(frozen=True)
-class Packaged:
+class Packaged(Schema):
     """A target and its tokenizer in a GGUF file of a Python package. `specadapt bundle import`
     makes the parts from it once, in the user's cache.
 
@@ -46,7 +42,7 @@ class Packaged:
 
     package: str
     file: str
-    sha256: str
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
     @property
     def folder(self) -> Path:
@@ -233,65 +229,40 @@ def load_bundle(path: Path | str) -> Bundle:
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise BundleError(f"no {MANIFEST} in {folder}: name a bundle's folder (--bundle DIR)")
-    body = _strict(manifest)
-    name, parts = body.get("name"), body.get("parts")
-    if not isinstance(name, str) or not name:
-        raise BundleError(f"{manifest}: 'name' must be a string")
-    if not isinstance(parts, dict) or not all(isinstance(p, str) for p in parts.values()):
-        raise BundleError(f"{manifest}: 'parts' must map part names to folders")
-    for part, folder_name in parts.items():
-        if not (folder / folder_name).resolve().is_relative_to(folder.resolve()):
-            raise BundleError(f"{manifest}: part {part!r} must be a folder inside the bundle")
-    packaged = _packaged(body.get("packaged"), parts, manifest)
-    specs = _validated(list[MethodSpec], body.get("methods", []), manifest, "methods")
-    methods = {spec.name: spec for spec in specs}
-    if len(methods) < len(specs):
-        raise BundleError(f"{manifest}: methods: two of them have one name")
-    portfolio = _validated(tuple[str, ...], body.get("portfolio", ()), manifest, "portfolio")
-    weights = _validated(dict[str, float], body.get("weights", {}), manifest, "weights")
-    sampling = _validated(SamplingDefaults, body.get("sampling", {}), manifest, "sampling")
-    return Bundle(name, folder, dict(parts), packaged, methods, portfolio, weights, sampling)
-
-
-def _strict(manifest: Path) -> dict[str, Any]:
-    """Return the manifest's fields. Raises BundleError for repeated and unknown ones."""
     try:
-        body = json_files.read_json(manifest)
+        body = json_files.read_record(manifest, Manifest)
     except FileError as error:
         raise BundleError(str(error)) from error
-    if not isinstance(body, dict):
-        raise BundleError(f"{manifest} must be a JSON object")
-    unknown = [name for name in body if name not in FIELDS]
-    if unknown:
-        known = ", ".join(FIELDS)
-        raise BundleError(f"{manifest}: unknown field {unknown[0]!r}: known are {known}")
-    return body
+    for part, name in body.parts.items():
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise BundleError(f"{manifest}: part {part!r} must be a folder inside the bundle")
+    methods = {spec.name: spec for spec in body.methods}
+    return Bundle(
+        *(body.name, folder, body.parts, body.packaged, methods, body.portfolio),
+        weights=body.weights,
+        sampling=body.sampling,
+    )
 
 
-def _validated(kind: type[Kind], body: Any, manifest: Path, field: str) -> Kind:
-    """Validate a manifest's field. Raises BundleError naming the place."""
-    try:
-        return TypeAdapter(kind).validate_python(body)
-    except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        place = ".".join(map(str, (field, *found["loc"])))
-        raise BundleError(f"{manifest}: {place}: {found['msg']}") from error
+class Manifest(Schema):
+    """The contents of bundle.json; see Bundle."""
 
+    name: str = Field(min_length=1)
+    parts: dict[str, str]
+    packaged: Packaged | None = None
+    methods: tuple[MethodSpec, ...] = ()
+    portfolio: tuple[str, ...] = ()
+    weights: dict[str, float] = Field(default={})
+    sampling: SamplingDefaults = SamplingDefaults()
 
-def _packaged(body: Any, parts: Mapping[str, str], manifest: Path) -> Packaged | None:
-    """Validate the manifest's packaged model. Raises BundleError where it is malformed or makes
-    a part that the bundle holds too."""
-    if body is None:
-        return None
-    names = [one.name for one in fields(Packaged)]
-    if not isinstance(body, dict) or not all(isinstance(body.get(n), str) for n in names):
-        raise BundleError(f"{manifest}: 'packaged' must have {', '.join(names)}, all strings")
-    if not re.fullmatch("[0-9a-f]{64}", body["sha256"]):
-        raise BundleError(f"{manifest}: packaged.sha256 must have 64 hex digits")
-    twice = sorted(set(PACKAGED_PARTS) & set(parts))
-    if twice:
-        raise BundleError(f"{manifest}: {twice[0]!r} is packaged and may not be in 'parts' too")
-    return Packaged(**{name: body[name] for name in names})
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        twice = sorted({*PACKAGED_PARTS} & {*self.parts}) if self.packaged else []
+        if twice:
+            raise ValueError(f"{twice[0]!r} is packaged and may not be in 'parts' too")
+        if len({spec.name for spec in self.methods}) < len(self.methods):
+            raise ValueError("methods: two of them have one name")
+        return self
 
 
 def user_cache(name: str) -> Path:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -30,34 +30,8 @@ RESERVED = frozenset(
 """Arguments of `apply_chat_template`, which are no variables of a template."""
 
 
-class ChatTokenizer(Protocol):
-    """The used part of a Hugging Face tokenizer."""
-
-    chat_template: Any
-
-    def __hash__(self) -> int: ...
-
-    @property
-    def added_tokens_decoder(self) -> Mapping[int, Any]: ...
-
-    @property
-    def backend_tokenizer(self) -> Tokenizer: ...
-
-    def encode(
-        self, text: str, *, add_special_tokens: bool, split_special_tokens: bool
-    ) -> list[int]: ...
-
-    def apply_chat_template(
-        self,
-        conversation: Messages,
-        *,
-        tokenize: bool,
-        add_generation_prompt: bool,
-        continue_final_message: bool,
-        **variables: Any,
-    ) -> Any: ...
-
-
+ChatTokenizer = Any
+"""A fast tokenizer of transformers."""
 Encode = Callable[[ChatTokenizer, str], list[int]]
 
 
@@ -80,7 +54,10 @@ def encode_prompt(
 
     add_special_tokens: also write what the tokenizer puts around a text, such as its first token.
     """
-    return tokenizer.encode(text, add_special_tokens=add_special_tokens, split_special_tokens=False)
+    ids: list[int] = tokenizer.encode(
+        text, add_special_tokens=add_special_tokens, split_special_tokens=False
+    )
+    return ids
 
 
 def encode_chat(

@@ -1,6 +1,7 @@
 """The protocol of every engine."""
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -81,6 +82,22 @@ class Learning(Protocol):
         ...
 
 
+class Underway(Protocol):
+    """An unfinished response, as the load counts it."""
+
+    request: DecodeRequest
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens emitted so far."""
+        ...
+
+    @property
+    def outstanding(self) -> int:
+        """Tokens that the load still counts for it."""
+        ...
+
+
 class Figures(Protocol):
     """The load figures that a scheduler publishes."""
 
@@ -89,17 +106,13 @@ class Figures(Protocol):
     step_seconds: dict[str, float]
     slots_each: int
 
-    def counts(self) -> tuple[int, int, int, int]:
-        """Return running and waiting sequences, tokens they may still emit, and free token
-        slots."""
+    @property
+    def free_slots(self) -> int:
+        """Tokens that the KV cache has room for."""
         ...
 
-    def running_by_method(self) -> dict[str, int]:
-        """Return the running sequences of each method that has any."""
-        ...
-
-    def requests(self) -> dict[str, int]:
-        """Return the tokens that each request may still emit, by id, running ones first."""
+    def underway(self) -> tuple[Sequence[Underway], Sequence[Underway]]:
+        """Return the running and the waiting responses."""
         ...
 
 
@@ -107,20 +120,50 @@ def load_report(
     replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
 ) -> LoadReport:
     """Return a replica's load at this moment."""
-    running, waiting, outstanding, free = scheduler.counts()
+    running, waiting = scheduler.underway()
+    everyone = [*running, *waiting]
     return LoadReport(
         replica=replica,
         methods=tuple(methods),
-        running=running,
-        waiting=waiting,
-        running_by_method=scheduler.running_by_method(),
-        outstanding_tokens=outstanding,
-        requests=scheduler.requests(),
+        running=len(running),
+        waiting=len(waiting),
+        running_by_method=dict(Counter(one.request.method for one in running)),
+        outstanding_tokens=sum(one.outstanding for one in everyone),
+        requests={one.request.request_id: one.outstanding for one in everyone},
         mean_batch=scheduler.mean_batch,
         mean_context=scheduler.mean_context,
         recent_step_seconds=scheduler.step_seconds,
-        free_slots=free,
+        free_slots=scheduler.free_slots,
         slots_each=scheduler.slots_each,
         healthy=healthy,
         time=time.time(),
     )
+
+
+def check_method(request: DecodeRequest, methods: Iterable[str]) -> None:
+    """Raise EngineRefusedError for a method that the engine was not loaded with."""
+    if request.method not in methods:
+        raise EngineRefusedError(
+            f"method: {request.method!r} is not served here, only {', '.join(methods)}"
+        )
+
+
+def check_tokens(request: DecodeRequest, context: int, vocab: int) -> None:
+    """Raise EngineRefusedError for a request that does not fit into a context of so many tokens, or
+    whose prompt has tokens outside the vocabulary."""
+    prompt, wanted = len(request.prompt_token_ids), request.sampling.max_tokens
+    if prompt >= context:
+        raise EngineRefusedError(
+            f"prompt: its {prompt} tokens leave no room in the context of {context}: shorten it"
+        )
+    if prompt + wanted > context:
+        raise EngineRefusedError(
+            f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
+            f"{context}: ask for at most {context - prompt}"
+        )
+    low, high = min(request.known_token_ids), max(request.known_token_ids)
+    if low < 0 or high >= vocab:
+        raise EngineRefusedError(
+            f"prompt_token_ids: {low if low < 0 else high} is outside the vocabulary of {vocab} "
+            "tokens: use the bundle's tokenizer"
+        )

@@ -1,32 +1,23 @@
-"""A vLLM scheduler's load, from its figures and from the unfinished answers."""
+"""The responses of a vLLM scheduler: their progress, and the load that they make."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from typing import Protocol
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from itertools import chain, islice
+from typing import Any
 
-from schemas import DecodeRequest
+from tokenizers import Tokenizer
+
+from schemas import DecodeChunk, DecodeRequest, DecodeStats, EngineConfig, FinishReason
+from schemas.prefixes import REPORTED, prefix_hashes
+from workers.engine import EngineBusyError, Underway
+from workers.text import AnswerText, is_looping
 
 SMOOTHING = 0.1
 """Weight of the newest step in the moving averages of load reports."""
-
-
-class Underway(Protocol):
-    """An unfinished answer, as the load counts it."""
-
-    request: DecodeRequest
-
-    @property
-    def output_tokens(self) -> int:
-        """Return the tokens emitted so far."""
-        ...
-
-    @property
-    def outstanding(self) -> int:
-        """Return the tokens that the load still counts for it."""
-        ...
 
 
 class EngineLoad:
@@ -82,43 +73,147 @@ class EngineLoad:
             self.mean_context = blend(self.mean_context, context)
 
     def stalled(self, seconds: float) -> bool:
-        """Return whether there are unfinished answers and no step for so many seconds."""
+        """Return whether there are unfinished responses and no step for so many seconds."""
         with self._lock:
             return bool(self._answers) and time.monotonic() - self._moved > seconds
 
     def decoding(self) -> dict[str, int]:
-        """Return the begun answers of each method that has any."""
+        """Return the begun responses of each method that has any."""
         with self._lock:
             return {method: count for method, count in self._decoding.items() if count}
 
-    def counts(self) -> tuple[int, int, int, int]:
-        """Return running and waiting answers, tokens they may still emit, and free KV slots."""
-        running, waiting = self._running_and_waiting()
-        outstanding = sum(answer.outstanding for answer in [*running, *waiting])
-        free = int(self.slots * (1.0 - self._usage))
-        return len(running), len(waiting), outstanding, free
+    @property
+    def free_slots(self) -> int:
+        """Tokens that the KV cache has room for."""
+        return int(self.slots * (1.0 - self._usage))
 
-    def requests(self) -> dict[str, int]:
-        """Return the tokens that each response may still emit, by request id, running ones
-        first."""
-        running, waiting = self._running_and_waiting()
-        return {a.request.request_id: a.outstanding for a in [*running, *waiting]}
-
-    def running_by_method(self) -> dict[str, int]:
-        """Return the running answers of each method that has any."""
-        running, _ = self._running_and_waiting()
-        return dict(Counter(answer.request.method for answer in running))
-
-    def _running_and_waiting(self) -> tuple[list[Underway], list[Underway]]:
-        """Return the waiting answers: the newest, as many as the scheduler reported after its
-        last step. A response whose prompt is being read is running."""
+    def underway(self) -> tuple[list[Underway], list[Underway]]:
+        """Return the running and the waiting responses. The newest wait, as many as the scheduler
+        reported after its last step: one whose prompt is being read is running."""
         with self._lock:
             everyone = sorted(self._answers.values(), key=lambda a: a.output_tokens == 0)
             begun = sum(answer.output_tokens > 0 for answer in everyone)
             running = max(begun, len(everyone) - self._waiting)
         return everyone[:running], everyone[running:]
 
+    def check_room(self, config: EngineConfig, place: str = "") -> None:
+        """Raise EngineBusyError where the waiting line is full. place: of the waiting requests."""
+        running, waiting = self.underway()
+        if len(running) + len(waiting) >= config.max_batch + config.max_waiting:
+            raise EngineBusyError(
+                f"{len(running)} requests run and {len(waiting)} wait{place} (engine.max_waiting "
+                f"is {config.max_waiting}): try again later"
+            )
+
 
 def blend(old: float | None, new: float) -> float:
     """Return a moving average after another value. old: None or 0 before the first."""
     return (1.0 - SMOOTHING) * old + SMOOTHING * new if old else new
+
+
+class RecentPrefixes:
+    """Hash the prefixes of the newest texts, as many tokens as the KV cache has slots.
+
+    The cache evicts the least recently used prefixes too. Safe in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._texts: deque[tuple[int, Sequence[bytes]]] = deque(maxlen=REPORTED)
+        """Tokens and hashes of each text, the newest first."""
+
+    def add(self, tokens: Sequence[int], scope: str, slots: int) -> None:
+        """Add a text that was read or written. slots: of the KV cache."""
+        self._texts.appendleft((len(tokens), prefix_hashes(tokens, scope)))
+        while len(self._texts) > 1 and sum(count for count, _ in self._texts) > slots:
+            self._texts.pop()
+
+    def hashes(self) -> bytes:
+        """Return at most REPORTED hashes for a load report, those of the newest texts first."""
+        every = chain.from_iterable(hashes for _, hashes in self._texts.copy())
+        return b"".join(islice(dict.fromkeys(every), REPORTED))
+
+
+class Answer:
+    """A request's text, tokens and times, step by step; see `Underway`."""
+
+    def __init__(
+        self, request: DecodeRequest, tokenizer: Tokenizer, eos: Collection[int], load: EngineLoad
+    ) -> None:
+        self.request = request
+        self._text = AnswerText(tokenizer, eos, request.sampling)
+        self._text.go_on(request.answered_token_ids)
+        self._load = load
+        self._tokens: list[int] = []
+        self._steps = 0
+        self._by_method: Counter[str] = Counter()
+        self._cached = 0
+        self._queued = 0.0
+        self._submitted = time.perf_counter()
+        self._first = self._last = 0.0
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens emitted so far."""
+        return len(self._tokens)
+
+    @property
+    def outstanding(self) -> int:
+        """Tokens that the load still counts for it."""
+        return self.request.outstanding(len(self.request.answered_token_ids) + len(self._tokens))
+
+    @property
+    def known_tokens(self) -> list[int]:
+        """The prompt and the response so far."""
+        return [*self.request.known_token_ids, *self._tokens]
+
+    def failed(self, message: str, *, request_fault: bool = False) -> DecodeChunk:
+        """Return the last chunk of a response that the engine gave up."""
+        return DecodeChunk(
+            request_id=self.request.request_id,
+            text="",
+            finish_reason="error",
+            error=message,
+            request_fault=request_fault,
+            stats=self.stats("error"),
+        )
+
+    def stats(self, reason: FinishReason) -> DecodeStats:
+        """Return the response's statistics so far. vLLM does not divide a step's seconds into
+        drafting, verification and sampling, so all of them are `other_seconds`."""
+        request, later = self.request, max(1, self._steps - 1)
+        seconds = self._last - self._first
+        return DecodeStats(
+            request_id=request.request_id,
+            method=request.method,
+            temperature=request.sampling.temperature,
+            prompt_tokens=len(request.known_token_ids),
+            cached_prompt_tokens=self._cached,
+            output_tokens=len(self._tokens),
+            context_length=len(request.known_token_ids) + len(self._tokens),
+            queue_seconds=self._queued,
+            first_token_seconds=self._first - self._submitted if self._first else 0.0,
+            decode_seconds=seconds,
+            total_seconds=(self._last or time.perf_counter()) - self._submitted,
+            other_seconds=seconds,
+            mean_batch=self._by_method.total() / later or 1.0,
+            batch_by_method={name: count / later for name, count in self._by_method.items()},
+            finish_reason=reason,
+            looping=is_looping(self._tokens),
+            **self._counts(),
+        )
+
+    def _counts(self) -> dict[str, Any]:
+        """Return what the engine tells of the response's steps and drafts."""
+        return {"target_steps": self._steps}
+
+    def _stepped(self) -> None:
+        """Count a step that brought tokens."""
+        now = time.perf_counter()
+        if self._steps:
+            self._by_method.update(self._load.decoding() or {self.request.method: 1})
+            self._load.stepped(self.request.method, now - self._last)
+        else:
+            self._load.begun(self)
+            self._first = now
+        self._steps += 1
+        self._last = now

@@ -1,9 +1,9 @@
-"""Checks of a head's files before an engine drafts with them."""
+"""The tensors of a part's files, and checks of a head before an engine drafts with it."""
 
 from pathlib import Path
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from workers.bundle import BundleError
 from workers.weight_files import stored_tensors, weight_files
@@ -12,19 +12,20 @@ NOT_READ = ("t2d",)
 """Tensors that no engine reads."""
 
 
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """Load every tensor of a part, from one file or several; raises BundleError as
+    `stored_tensors` does."""
+    stored_tensors(folder)
+    return {name: w for file in weight_files(folder) for name, w in load_file(file).items()}
+
+
 def refuse_not_finite(folder: Path) -> None:
     """Raise BundleError for weights that hold NaN or infinity, or are not whole."""
-    stored_tensors(folder)
-    for file in weight_files(folder):
-        try:
-            weights = load_file(file)
-        except SafetensorError as error:
-            raise BundleError(f"{file}: {error}: download it again") from error
-        for name, weight in weights.items():
-            if weight.is_floating_point() and not bool(weight.isfinite().all()):
-                raise BundleError(
-                    f"{folder}: {name} holds NaN or infinite values: train this head again"
-                )
+    for name, weight in load_weights(folder).items():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise BundleError(
+                f"{folder}: {name} holds NaN or infinite values: train this head again"
+            )
 
 
 def refuse_other_shapes(folder: Path, own: Path) -> None:

@@ -251,9 +251,7 @@ class TokenText:
         self._pieces: dict[int, str] = {i: piece for piece, i in tokenizer.get_vocab().items()}
         added = tokenizer.added_tokens_decoder
         self._added: dict[int, str] = {i: token.content for i, token in added.items()}
-        self._special = frozenset(i for i, token in added.items() if token.special)
-        decoder = tokenizer.backend_tokenizer.decoder
-        self._byte_level = decoder is not None and b"ByteLevel" in decoder.__getstate__()
+        self._kind, self._special = _traits(tokenizer.backend_tokenizer)
 
     def is_special(self, token: int) -> bool:
         """Return whether the token never shows in a response's text."""
@@ -264,7 +262,7 @@ class TokenText:
         if token in self._added:
             return self._added[token].encode()
         piece = self._pieces.get(token, "")
-        if self._byte_level:
+        if self._kind == "bytes":
             return byte_level(piece)
         return fallback_byte(piece) or piece.replace(_SPACE, " ").encode()
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from schemas import DecodeRequest, EngineConfig, MethodSpec, SamplingParams
-from workers.batch_schedule import schedule_of
 from workers.bundle import Bundle
 from workers.drafting.controller import NOBODY
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
+from workers.torch_engine import registry
 from workers.torch_engine.drafters.adaptive import Suffix
 from workers.torch_engine.engine import load_models
 from workers.torch_engine.interfaces import Proposal, TargetOutput
@@ -138,7 +138,7 @@ class Tracer:
         self._plain_verifier = self.models.methods[plain].verifier
         self._one_by_one = OneByOne(self._texts)
         self._tokenizer, self._ends = bundle.backend_tokenizer(), end_tokens(bundle)
-        self._captures = frozenset[int]().union(*(d.captures for d in self.models.drafters))
+        self._captures = frozenset[int]().union(*(d.captures for d in self.models.context.drafters))
 
     @torch.inference_mode()
     async def texts(self, prompts: Sequence[tuple[int, ...]]) -> list[GivenText]:
@@ -175,10 +175,10 @@ class Tracer:
             running.append(sequence)
         traced = [self._texts[sequence.id].accepted for sequence in running]
         while running:
-            self.models.past.work()
+            self.models.context.past.work()
             for error in step(running, self._target, self.models.methods):
                 raise error
-            if self.models.guard.failures.counts:
+            if self.models.context.guard.failures.counts:
                 raise RuntimeError(f"{method}: its drafter failed: see the log")
             for sequence in running:
                 if sequence.output_tokens == len(self._texts[sequence.id].answer):
@@ -188,12 +188,12 @@ class Tracer:
 
     def _forget(self, sequence: DecodeSequence) -> None:
         del self._texts[sequence.id]
-        for drafter in self.models.drafters:
+        for drafter in self.models.context.drafters:
             drafter.release(sequence)
         # other methods trace the same answers: a drafter must not know one before it is asked
         if isinstance(self.models.methods[sequence.method].plan.drafter, Suffix):
             answer = sequence.tokens[sequence.prompt_tokens :]
-            self.models.past.add(sequence.request.scope, answer)
+            self.models.context.past.add(sequence.request.scope, answer)
 
     def _sequence(self, method: str, prompt: tuple[int, ...]) -> DecodeSequence:
         request = DecodeRequest(
@@ -215,7 +215,7 @@ def _traceable(spec: MethodSpec) -> MethodSpec:
         raise ValueError(f"{spec.name}: a plain answer does not tell what a lossy method accepts")
     if spec.drafter in DECIDING:
         raise ValueError(f"{spec.name}: it drafts by measured costs; use `bench decode` instead")
-    gamma = schedule_of(spec).gamma(1)
+    stop = registry.build("stop", spec.stop, None, spec.settings.get("stop", {}))
     return spec.model_copy(
-        update={"stop": "fixed", "settings": {**spec.settings, "stop": {"gamma": gamma}}}
+        update={"stop": "fixed", "settings": {**spec.settings, "stop": {"gamma": stop.gamma(1)}}}
     )

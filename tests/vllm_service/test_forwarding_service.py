@@ -20,7 +20,7 @@ from ops.operate.vllm_server import startable
 from schemas import AppConfig
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat
-from workers.vllm_engine.tokenizer_folder import tokenizer_folder
+from workers.vllm_engine.arguments import tokenizer_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm]
 

@@ -18,10 +18,6 @@ mask. llguidance reports a mean of 0.05 ms and a 99th percentile of 0.5 ms over 
 requests of a batch wait for a mask, so a grammar that needs more ends its own response."""
 
 
-class DeadEndError(RequestFaultError):
-    """The grammar allows no token here."""
-
-
 @dataclass(slots=True)
 class Spent:
     """What following a grammar has cost. seconds: of CPU time."""
@@ -62,12 +58,12 @@ class AnswerMatcher:
         return self._spent.seconds / max(1, self._spent.masks)
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """Follow emitted tokens. Raises DeadEndError if the grammar does not allow them."""
+        """Follow emitted tokens. Raises RequestFaultError if the grammar does not allow them."""
         began = time.thread_time()
         followed = self._matcher.consume_tokens(list(tokens))
         self._spent.seconds += time.thread_time() - began
         if not followed:
-            raise DeadEndError(self._fault(_reason(self._matcher)))
+            raise RequestFaultError(self._fault(_reason(self._matcher)))
         self._tokens += len(tokens)
 
     def back(self) -> None:
@@ -79,15 +75,14 @@ class AnswerMatcher:
     def fill(self, bits: NDArray[np.int32], row: int) -> None:
         """Write the mask of the next token to a row of bits [n, vocab / 32].
 
-        Raises DeadEndError if no token may follow, RequestFaultError if following the grammar costs
-        too much.
+        Raises RequestFaultError if no token may follow, or if following the grammar costs too much.
         """
         began, spent = time.thread_time(), self._spent
         llguidance.numpy.fill_next_token_bitmask(self._matcher, bits, row)
         spent.seconds += time.thread_time() - began
         spent.masks += 1
         if self._matcher.is_error():
-            raise DeadEndError(self._fault(_reason(self._matcher)))
+            raise RequestFaultError(self._fault(_reason(self._matcher)))
         if spent.too_much:
             slow = f"it is too slow to follow: {spent.masks} masks took {spent.seconds:.2f} s"
             raise RequestFaultError(self._fault(slow))

@@ -66,7 +66,7 @@ class GrammarCompiler:
             known = self._compiled.get(grammar)
             self._tokenizer = self._tokenizer or wrapped(*self._arguments)
             tokenizer = self._tokenizer
-        matcher = known or self._compile(grammar, tokenizer)
+        matcher = known or compiled(grammar, tokenizer)
         with self._lock:
             self._compiled[grammar] = matcher
             self._compiled.move_to_end(grammar)
@@ -78,6 +78,3 @@ class GrammarCompiler:
         """Return a token's bytes. A grammar must have been started."""
         assert self._tokenizer is not None
         return bytes(self._tokenizer.decode_bytes([token]))
-
-    def _compile(self, grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
-        return compiled(grammar, tokenizer)

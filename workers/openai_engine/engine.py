@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
+from typing import Any
 
 import httpx
+from tokenizers import Tokenizer
 
 from schemas import (
     DecodeChunk,
     DecodeRequest,
-    DecodeStats,
     EngineConfig,
     FinishReason,
     LoadReport,
@@ -21,13 +20,12 @@ from schemas import (
 )
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
-from workers.engine import EngineBusyError, EngineRefusedError, load_report
-from workers.engine_load import EngineLoad
+from workers.engine import EngineBusyError, EngineRefusedError, check_method, load_report
+from workers.engine_load import Answer, EngineLoad
 from workers.grammar.specification import GrammarError
 from workers.http_clients import async_client
 from workers.methods import refused_draft, refused_field
 from workers.openai_engine.server import TIMEOUT_SECONDS, Event, Server, ServerError, body, events
-from workers.text import AnswerText, is_looping
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +66,7 @@ class OpenAIEngine:
         self._check(request)
         server, load = self._server, self._server.load
         drafts = self._specs[request.method].drafter != "none"
-        text = AnswerText(self._tokenizer, self._eos, request.sampling)
-        answer = Answer(request, text, drafts, load)
+        answer = ServerAnswer(request, self._tokenizer, self._eos, load, drafts)
         load.begin(answer)
         try:
             asked = self._client.stream(
@@ -104,7 +101,7 @@ class OpenAIEngine:
         """End the polls of the server. May be called twice."""
         self._server.close()
 
-    def _failed(self, answer: Answer, error: Exception) -> DecodeChunk:
+    def _failed(self, answer: ServerAnswer, error: Exception) -> DecodeChunk:
         why = str(error) or f"the connection broke ({type(error).__name__})"
         if isinstance(error, httpx.ReadTimeout):
             why = f"it sent nothing for {self._config.stall_seconds:g} s (engine.stall_seconds)"
@@ -112,61 +109,44 @@ class OpenAIEngine:
         return answer.failed(f"{self._server.url}: {why}")
 
     def _check(self, request: DecodeRequest) -> None:
-        spec = self._specs.get(request.method)
-        if spec is None:
-            names = ", ".join(self._specs)
-            raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
+        check_method(request, self._specs)
         given, nothing = request.sampling, (None, ())
         asked = {name: getattr(given, name) for name in ("logprobs", "prompt_logprobs")}
         asked["answered_token_ids"] = request.answered_token_ids
         field = next((name for name, value in asked.items() if value not in nothing), None)
         field = field or refused_field(self.methods, given)
-        field = field or refused_draft(spec, request.max_draft_tokens)
+        field = field or refused_draft(self._specs[request.method], request.max_draft_tokens)
         if field is not None:
             raise EngineRefusedError(
                 f"{field}: engine.openai's servers do not take it; leave it out"
             )
-        running, waiting, _, _ = self._server.load.counts()
-        if running + waiting >= self._config.max_batch + self._config.max_waiting:
-            raise EngineBusyError(
-                f"{running} requests run and {waiting} wait at {self._server.url} "
-                f"(engine.max_waiting is {self._config.max_waiting}): try again later"
-            )
+        self._server.load.check_room(self._config, f" at {self._server.url}")
 
 
 FINISH: dict[str | None, FinishReason | None] = {None: None, "stop": "stop", "length": "length"}
 
 
-class Answer:
-    """Build a request's text and statistics from the events of its stream.
+class ServerAnswer(Answer):
+    """Build a response from the events of its stream.
 
     drafts: whether the request's method has a drafter.
     """
 
     def __init__(
-        self, request: DecodeRequest, text: AnswerText, drafts: bool, load: EngineLoad
+        self,
+        request: DecodeRequest,
+        tokenizer: Tokenizer,
+        eos: Collection[int],
+        load: EngineLoad,
+        drafts: bool,
     ) -> None:
-        self.request, self._text, self._drafts, self._load = request, text, drafts, load
+        super().__init__(request, tokenizer, eos, load)
+        self._drafts = drafts
         self.last: DecodeChunk | None = None
         """The last chunk, once it has come. The server sends the response's counts after it."""
         self.cut = False
-        """Whether the text has ended before the server's answer."""
-        self._tokens: list[int] = []
-        self._events = 0
-        self._by_method: Counter[str] = Counter()
-        self._counts = Event()
-        self._submitted = time.perf_counter()
-        self._first = self._latest = self._submitted
-
-    @property
-    def output_tokens(self) -> int:
-        """Return the tokens emitted so far."""
-        return len(self._tokens)
-
-    @property
-    def outstanding(self) -> int:
-        """Return the tokens that the load still counts for it."""
-        return self.request.outstanding(len(self._tokens))
+        """Whether the text has ended before the server's response."""
+        self._told = Event()
 
     def step(self, event: Event) -> DecodeChunk | None:
         """Return an event's tokens; None if it has none, or for the last ones, which `end` returns.
@@ -174,14 +154,15 @@ class Answer:
         Raises ServerError for an end that is neither a stop nor the length.
         """
         if not event.choices:
-            self._counts = event
+            self._told, self._cached = event, event.cached or 0
+            self._queued = (event.queue_ms or 0.0) / 1000.0
         if not event.choices or self.last is not None:
             return None
         [told] = event.choices
         if told.finish_reason not in FINISH:
             raise ServerError(f"the answer ended with finish_reason {told.finish_reason!r}")
         if told.token_ids:
-            self._count()
+            self._stepped()
         kept, text = self._text.push(told.token_ids)
         self._tokens += told.token_ids[:kept]
         reason = "stop" if self._text.ended else FINISH[told.finish_reason]
@@ -201,55 +182,20 @@ class Answer:
         """Return the last chunk, with the statistics. Raises ServerError if it has not come."""
         if self.last is None or self.last.finish_reason is None:
             raise ServerError(f"its stream ended after {len(self._tokens)} tokens of an answer")
-        return self.last.model_copy(update={"stats": self._stats(self.last.finish_reason)})
+        return self.last.model_copy(update={"stats": self.stats(self.last.finish_reason)})
 
-    def failed(self, message: str) -> DecodeChunk:
-        """Return the last chunk of a response that the server failed."""
-        stats = self._stats("error")
-        return DecodeChunk(
-            request_id=stats.request_id, text="", finish_reason="error", error=message, stats=stats
-        )
+    def _counts(self) -> dict[str, Any]:
+        """Return the server's counts.
 
-    def _count(self) -> None:
-        now = time.perf_counter()
-        if self._events:
-            self._by_method.update(self._load.decoding())
-            self._load.stepped(self.request.method, now - self._latest)
-        else:
-            self._load.begun(self)
-            self._first = now
-        self._events += 1
-        self._latest = now
-
-    def _stats(self, reason: FinishReason) -> DecodeStats:
-        """Return the statistics, in seconds at this end of the connection.
-
-        Where the server does not count a response's drafts, target_steps is 0, since an event may
-        hold the tokens of several steps. The router then learns neither acceptance nor step times.
+        Where it does not count a response's drafts, target_steps is 0, since an event may hold the
+        tokens of several steps. The router then learns neither acceptance nor step times.
         """
-        request, output, told = self.request, len(self._tokens), self._counts
-        accepted, steps, later = told.accepted if self._drafts else 0, 0, max(1, self._events - 1)
+        accepted, steps = self._told.accepted if self._drafts else 0, 0
         if accepted is not None:
             # Each step emits a token of the target's own, unless an end token came before it.
-            steps = max(self._events, output - accepted)
-        return DecodeStats(
-            request_id=request.request_id,
-            method=request.method,
-            temperature=request.sampling.temperature,
-            prompt_tokens=len(request.prompt_token_ids),
-            cached_prompt_tokens=told.cached or 0,
-            output_tokens=output,
-            context_length=len(request.prompt_token_ids) + output,
-            target_steps=steps,
-            drafted_tokens=told.drafted or 0,
-            accepted_tokens=output - steps if steps else 0,
-            queue_seconds=(told.queue_ms or 0.0) / 1000.0,
-            first_token_seconds=self._first - self._submitted,
-            decode_seconds=self._latest - self._first,
-            total_seconds=time.perf_counter() - self._submitted,
-            other_seconds=self._latest - self._first,
-            mean_batch=max(1.0, self._by_method.total() / later),
-            batch_by_method={name: n / later for name, n in self._by_method.items()},
-            finish_reason=reason,
-            looping=is_looping(self._tokens),
-        )
+            steps = max(self._steps, self.output_tokens - accepted)
+        return {
+            "target_steps": steps,
+            "drafted_tokens": self._told.drafted or 0,
+            "accepted_tokens": self.output_tokens - steps if steps else 0,
+        }

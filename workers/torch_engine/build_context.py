@@ -46,7 +46,7 @@ class BuildContext:
         key = f"{name} {sorted(settings.items())}"
         if key not in self._drafters:
             self._drafters[key] = registry.build("drafter", name, self, settings)
-            self.guard.name(self._drafters[key], name)
+            self._drafters[key].name = name
         return self._drafters[key]
 
     @property

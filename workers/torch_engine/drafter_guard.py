@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from workers.drafting.failures import Failures
-from workers.torch_engine.interfaces import Drafter, Proposal, Remembering, Resuming
+from workers.torch_engine.interfaces import Drafter, Proposal
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.tree import ROOT, TokenTree
@@ -35,12 +35,7 @@ class DrafterGuard:
     def __init__(self, vocab: int) -> None:
         self.failures = Failures()
         self._vocab = vocab
-        self._names: dict[int, str] = {}
         self._off: dict[Lease, set[int]] = {}
-
-    def name(self, drafter: Drafter, name: str) -> None:
-        """Give a drafter the name that its failures are counted by."""
-        self._names[id(drafter)] = name
 
     def propose(self, drafter: Drafter, proposals: Sequence[Proposal]) -> bool:
         """Let a drafter fill the proposals, and return whether it drafted. They are empty where
@@ -50,7 +45,7 @@ class DrafterGuard:
             return False
         error = self.attempt(drafter, ready)
         if error is None:
-            self.failures.drafted(self._name(drafter))
+            self.failures.drafted(drafter.name)
             return True
         for proposal in ready:
             proposal.clear()
@@ -58,7 +53,7 @@ class DrafterGuard:
         if failed and len(failed) < len(ready):
             for sequence, cause in failed:
                 self.blame(drafter, [sequence], cause, again=False)
-                self.failures.drafted(self._name(drafter))  # it does for the others
+                self.failures.drafted(drafter.name)  # it does for the others
         else:
             everyone = [sequence for sequence, _ in failed]
             self.blame(drafter, everyone, error, again=not drafter.captures)
@@ -96,11 +91,11 @@ class DrafterGuard:
 
     def rests(self, drafter: Drafter) -> bool:
         """Return whether a drafter is disabled in this step, and count the step."""
-        return self.failures.rests(self._name(drafter))
+        return self.failures.rests(drafter.name)
 
     def tell(self, drafter: Drafter, sequence: DecodeSequence, call: Callable[[], None]) -> None:
-        """Tell a drafter, or a part that decides on its drafts, about a sequence's step, unless
-        the drafter is off the sequence. If that fails, take the drafter off it."""
+        """Tell a drafter about a sequence's step, unless it is off the sequence. If that fails,
+        take it off."""
         if self.is_off(drafter, sequence):
             return
         try:
@@ -113,21 +108,19 @@ class DrafterGuard:
     ) -> int:
         """Return how many tokens of another row need not be read again for a drafter; all of
         them if it fails, since it is then off the sequence."""
-        if not isinstance(drafter, Resuming):
-            return length
         try:
             return drafter.begin(sequence, lease, source, length)
         except Exception as error:
-            self.failures.failed(self._name(drafter), error)
+            self.failures.failed(drafter.name, error)
             self._off.setdefault(lease, set()).add(id(drafter))
             return length
 
-    def drop(self, drafter: Remembering, lease: Lease) -> None:
+    def drop(self, drafter: Drafter, lease: Lease) -> None:
         """Let a drafter free a kept row."""
         try:
             drafter.drop(lease)
         except Exception as error:
-            self.failures.failed(self._name(drafter), error)
+            self.failures.failed(drafter.name, error)
 
     def release(self, drafters: Collection[Drafter], sequence: DecodeSequence) -> None:
         """Let drafters forget a sequence that has ended."""
@@ -149,7 +142,7 @@ class DrafterGuard:
     ) -> None:
         """Count a drafter's failure and make it forget the sequences. again: whether it may
         draft for them again."""
-        self.failures.failed(self._name(drafter), error)
+        self.failures.failed(drafter.name, error)
         for sequence in sequences:
             sequence.lease.degraded = True  # the drafter's row of it, which is released here
             self._forget(drafter, sequence)
@@ -160,10 +153,7 @@ class DrafterGuard:
         try:
             drafter.release(sequence)
         except Exception as error:
-            self.failures.failed(self._name(drafter), error)
-
-    def _name(self, drafter: object) -> str:
-        return self._names.get(id(drafter), type(drafter).__name__)
+            self.failures.failed(drafter.name, error)
 
 
 def _check(proposals: Sequence[Proposal], limits: Sequence[int], vocab: int) -> None:

@@ -19,16 +19,13 @@ from schemas import DecodeChunk, DecodeRequest, EngineConfig, Grammar, LoadRepor
 from workers.bundle import Bundle, BundleError
 from workers.drafting.learned_state import key_of
 from workers.drafting.lookup.datastore import open_datastore
-from workers.drafting.lookup.past import PastAnswers
 from workers.end_tokens import end_tokens
-from workers.engine import EngineRefusedError, load_report
+from workers.engine import EngineRefusedError, check_method, check_tokens, load_report
 from workers.stream import Stream
 from workers.torch_engine import precision
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.drafters.adaptive import Adaptive
-from workers.torch_engine.drafters.head_versions import Versioned
-from workers.torch_engine.interfaces import Drafter
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.model import load_target
@@ -66,12 +63,13 @@ class TorchEngine:
         self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         models = loaded.result()
         self._target, self._capacity = models.target, models.capacity
-        self._methods, self._scheduler, self._past = models.methods, models.scheduler, models.past
-        self._guard, self._bundle, self._dtype = models.guard, bundle, models.dtype
+        self._methods, self._scheduler = models.methods, models.scheduler
+        context, self._bundle, self._dtype = models.context, bundle, models.dtype
+        self._past, self._guard = context.past, context.guard
         self.threads = models.threads
         """Torch threads that decode; one fewer than configured if that is faster here."""
-        self._heads = [one.versions for one in models.drafters if isinstance(one, Versioned)]
-        self._looking_up = [one for one in models.drafters if isinstance(one, Adaptive)]
+        self._heads = [one.versions for one in context.drafters if one.versions]
+        self._looking_up = [one for one in context.drafters if isinstance(one, Adaptive)]
 
     @property
     def methods(self) -> Sequence[MethodSpec]:
@@ -97,18 +95,15 @@ class TorchEngine:
         healthy = self._scheduler.healthy and self._thread.is_alive()
         healthy &= not self._scheduler.stalled(self._config.stall_seconds)
         report = load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
-        failures = dict(self._guard.failures.counts)
+        prefixes = self._scheduler.prefixes.hashes() if self._config.prefix_cache else None
         return report.model_copy(
             update={
                 # An upper bound: of past responses and of requests' indexes.
                 "past_bytes": self._past.bytes + sum(one.bytes for one in self._looking_up),
-                "drafter_failures": failures,
-                "prefixes": self._prefixes(),
+                "drafter_failures": dict(self._guard.failures.counts),
+                "prefixes": prefixes,
             }
         )
-
-    def _prefixes(self) -> bytes | None:
-        return self._scheduler.prefixes.hashes() if self._config.prefix_cache else None
 
     @property
     def exchangeable(self) -> frozenset[str]:
@@ -192,27 +187,9 @@ class TorchEngine:
         return Constraint(matcher, self._target.model.vocab, self._eos, self._grammars.raw)
 
     def _check(self, request: DecodeRequest) -> None:
-        if request.method not in self._methods:
-            names = ", ".join(self._methods)
-            raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
-        prompt, wanted = len(request.prompt_token_ids), request.sampling.max_tokens
-        if prompt >= self._capacity:
-            raise EngineRefusedError(
-                f"prompt: its {prompt} tokens leave no room in the context of {self._capacity}: "
-                "shorten it"
-            )
-        if prompt + wanted > self._capacity:
-            raise EngineRefusedError(
-                f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
-                f"{self._capacity}: ask for at most {self._capacity - prompt}"
-            )
+        check_method(request, self._methods)
         vocab = self._target.model.vocab
-        low, high = min(request.known_token_ids), max(request.known_token_ids)
-        if low < 0 or high >= vocab:
-            raise EngineRefusedError(
-                f"prompt_token_ids: {low if low < 0 else high} is outside the vocabulary of "
-                f"{vocab} tokens: use the bundle's tokenizer"
-            )
+        check_tokens(request, self._capacity, vocab)
         biased = max(request.sampling.logit_bias, default=0)
         if biased >= vocab:
             raise EngineRefusedError(
@@ -223,16 +200,13 @@ class TorchEngine:
 
 @dataclass(frozen=True)
 class Models:
-    """The models behind a scheduler. past: answers that drafters look up. guard: calls drafters.
-    capacity: tokens of a sequence. joint: prompt tokens that are read in one forward. dtype,
-    threads: those that decode, never "auto"."""
+    """The models behind a scheduler. capacity: tokens of a sequence. joint: prompt tokens that are
+    read in one forward. dtype, threads: those that decode, never "auto"."""
 
     target: Target
     methods: dict[str, Method]
-    drafters: Sequence[Drafter]
+    context: BuildContext
     scheduler: Scheduler
-    past: PastAnswers
-    guard: DrafterGuard
     capacity: int
     joint: int
     dtype: str
@@ -297,10 +271,7 @@ def load_models(
         context.past,
     )
     return Models(
-        *(target, built, context.drafters, scheduler),
-        *(context.past, context.guard, capacity, joint),
-        dtype=named,
-        threads=torch.get_num_threads(),
+        *(target, built, context, scheduler, capacity, joint, named), torch.get_num_threads()
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -70,19 +71,24 @@ class TargetOutput:
         return self._best
 
 
-class Drafter(Protocol):
-    """Where draft tokens come from. One instance serves every method with the same settings."""
+class Drafter(ABC):
+    """Where draft tokens come from. One instance serves every method with the same settings.
 
-    captures: frozenset[int]
-    """Hidden states wanted of every target forward (see Llama.forward)."""
-    has_distribution: bool
-    """Whether its nodes carry logits (and q where sampled)."""
+    captures: hidden states wanted of every target forward (see Llama.forward). has_distribution:
+    whether its nodes carry logits (and q where sampled). versions: HeadVersions, if it has a head
+    that can be exchanged while it drafts. name: by which its failures are counted.
+    """
 
+    name = ""
+    captures: frozenset[int] = frozenset()
+    has_distribution = False
+    versions: Any = None
+
+    @abstractmethod
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Fill the proposals, one per sequence, up to each one's limit."""
-        ...
 
-    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
+    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:  # noqa: B027
         """Keep the state that belongs to the path, drop the rest.
 
         Called for the plan's drafter after every step of the sequence, prefill included, before
@@ -90,48 +96,28 @@ class Drafter(Protocol):
         path has no nodes and, as its bonus, the prompt's next token; `output.pending` tokens of
         the sequence were read.
         """
-        ...
 
-    def release(self, sequence: DecodeSequence) -> None:
+    def release(self, sequence: DecodeSequence) -> None:  # noqa: B027
         """Forget a sequence; called once for every drafter, also those that never saw it."""
-        ...
 
-
-@runtime_checkable
-class Resuming(Protocol):
-    """A drafter that captures hidden states and can begin in the middle of a prompt."""
-
-    def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:
+    def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:  # noqa: ARG002
         """Begin a sequence with the first `length` tokens that another row of the target's pool
         holds, or its own kept row (`source`). Return how many of them the target need not read
         again for the drafter."""
-        ...
+        return length
 
-
-@runtime_checkable
-class Remembering(Resuming, Protocol):
-    """A drafter with rows of its own, which are kept as long as the target's."""
-
-    def unread(self, sequence: DecodeSequence) -> int:
+    def unread(self, sequence: DecodeSequence) -> int:  # noqa: ARG002
         """Return how many tokens of the sequence it must read before it drafts."""
-        ...
+        return 0
 
-    def keep(self, sequence: DecodeSequence) -> None:
+    def keep(self, sequence: DecodeSequence) -> None:  # noqa: B027
         """Keep its row along with the target's; called before the sequence is released."""
-        ...
 
-    def drop(self, lease: Lease) -> None:
+    def drop(self, lease: Lease) -> None:  # noqa: B027
         """Free a kept row."""
-        ...
 
-
-@runtime_checkable
-class Deciding(Protocol):
-    """A drafter that decides by what steps take."""
-
-    def finished(self, step: Finished) -> None:
-        """Learn from a step that it drafted for."""
-        ...
+    def finished(self, step: Finished) -> None:  # noqa: B027
+        """Learn what a step took that it drafted for."""
 
 
 class Tree(Protocol):
@@ -162,10 +148,6 @@ class Stop(Protocol):
 
     def goes_on(self, proposal: Proposal) -> bool:
         """Return whether to draft another level; called after each. Added tokens stay."""
-        ...
-
-    def observe(self, proposal: Proposal, path: Path) -> None:
-        """Learn from what became of a proposal."""
         ...
 
 

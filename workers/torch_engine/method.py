@@ -3,7 +3,7 @@
 from schemas import MethodSpec
 from workers.torch_engine import registry
 from workers.torch_engine.build_context import BuildContext
-from workers.torch_engine.interfaces import Deciding, Plan, Verifier
+from workers.torch_engine.interfaces import Plan, Verifier
 
 
 class Method:
@@ -19,8 +19,6 @@ class Method:
             tree=registry.build("tree", spec.tree, context, settings.get("tree", {})),
             stop=registry.build("stop", spec.stop, context, settings.get("stop", {})),
         )
-        drafter = self.plan.drafter
-        self.decides = drafter if isinstance(drafter, Deciding) else None
         self.verifier: Verifier = registry.build(
             "verifier", spec.verifier, context, settings.get("verifier", {})
         )

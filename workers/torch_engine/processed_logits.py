@@ -6,7 +6,7 @@ that lead to it. Lossless verifiers then stay lossless: they only ever see the p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -46,7 +46,11 @@ def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput
     picked = [p.row + i for p, _ in asking for i in range(len(p) + 1)]
     rows = torch.tensor(picked, device=output.logits.device)
     logits = output.logits[rows]
-    members = list(_placed(asking))
+    ends = accumulate(len(proposal) + 1 for proposal, _ in asking)
+    members = [
+        _Rows(proposal, processor, end - len(proposal) - 1, end)
+        for (proposal, processor), end in zip(asking, ends, strict=True)
+    ]
     for member in members:
         own = logits[member.first : member.last]
         member.processor.forbid(member.proposal, member.proposal.sequence.tokens, own)
@@ -63,12 +67,6 @@ def process(proposals: Sequence[Proposal], output: TargetOutput) -> TargetOutput
     processed = output.logits.clone()
     processed[rows] = logits
     return replace(output, logits=processed, unprocessed=output.logits, dead=output.dead | dead)
-
-
-def _placed(asking: Sequence[tuple[Proposal, LogitProcessor]]) -> Iterator[_Rows]:
-    ends = accumulate(len(proposal) + 1 for proposal, _ in asking)
-    for (proposal, processor), end in zip(asking, ends, strict=True):
-        yield _Rows(proposal, processor, end - len(proposal) - 1, end)
 
 
 def _penalise(members: Sequence[_Rows], logits: Tensor) -> None:

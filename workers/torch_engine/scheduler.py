@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from workers.drafting.lookup.past import PastAnswers
 from workers.engine import EngineBusyError, RequestFaultError
 from workers.engine_load import blend
 from workers.torch_engine.drafter_guard import DrafterGuard
-from workers.torch_engine.interfaces import Drafter, Remembering, Resuming
+from workers.torch_engine.interfaces import Drafter
 from workers.torch_engine.method import Method
 from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.prefix_cache import Holding, PrefixCache
@@ -111,24 +111,15 @@ class Scheduler:
         began = self._round_began
         return began is not None and time.monotonic() - began > seconds
 
-    def counts(self) -> tuple[int, int, int, int]:
-        """Return running and waiting sequences, tokens they may still emit, and free KV slots."""
-        with self._work:
-            everyone = [*self._running, *self._waiting]
-            free = (self._most - len(self._running)) * self.slots_each
-            outstanding = sum(s.outstanding for s in everyone)
-            return len(self._running), len(self._waiting), outstanding, free
+    @property
+    def free_slots(self) -> int:
+        """Tokens that the KV pool has room for (any thread)."""
+        return (self._most - len(self._running)) * self.slots_each
 
-    def running_by_method(self) -> dict[str, int]:
-        """Return the running sequences of each method that has any."""
+    def underway(self) -> tuple[list[DecodeSequence], list[DecodeSequence]]:
+        """Return the running and the waiting sequences (any thread)."""
         with self._work:
-            return dict(Counter(s.method for s in self._running))
-
-    def requests(self) -> dict[str, int]:
-        """Return the tokens that each request may still emit, by id, running ones first."""
-        with self._work:
-            everyone = [*self._running, *self._waiting]
-            return {s.request.request_id: s.outstanding for s in everyone}
+            return [*self._running], [*self._waiting]
 
     def run(self) -> None:
         """Run rounds until `stop`."""
@@ -312,7 +303,6 @@ class Rows:
         remembers: bool,
     ) -> None:
         self.prefixes = PrefixCache(pool, self._forgotten)
-        self.remembering = [one for one in drafters if isinstance(one, Remembering)]
         self._pool, self._methods, self._drafters = pool, methods, drafters
         self._guard = guard
         self._remembers = remembers
@@ -350,8 +340,8 @@ class Rows:
         if not self._remembers or degraded:
             self._pool.release(lease)
         elif self._keeps(sequence):
-            for remembering in self.remembering:
-                self._guard.tell(remembering, sequence, partial(remembering.keep, sequence))
+            for drafter in self._drafters:
+                self._guard.tell(drafter, sequence, partial(drafter.keep, sequence))
         self._guard.release(self._drafters, sequence)
         sequence.leave()
 
@@ -367,14 +357,11 @@ class Rows:
             return False
 
     def _reads_all(self, sequence: DecodeSequence) -> bool:
-        """Return whether its prompt must be read whole, for its log probabilities or for a drafter
-        that needs hidden states of all tokens."""
-        drafter = self._methods[sequence.method].plan.drafter
-        whole = drafter.captures and not isinstance(drafter, Resuming)
-        return bool(whole) or sequence.wants_prompt_logprobs or not self._remembers
+        """Return whether its prompt must be read whole, as for its log probabilities."""
+        return sequence.wants_prompt_logprobs or not self._remembers
 
     def _forgotten(self, lease: Lease) -> None:
-        for drafter in self.remembering:
+        for drafter in self._drafters:
             self._guard.drop(drafter, lease)
 
 

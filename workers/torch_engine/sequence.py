@@ -181,10 +181,9 @@ class DecodeSequence:
         self.stream.cached_prompt_tokens = self._cached = lease.length
         self._admitted = time.perf_counter()
 
-    def leave(self) -> Lease:
-        """Give up the lease and return it."""
-        lease, self._lease = self.lease, None
-        return lease
+    def leave(self) -> None:
+        """Give up the lease."""
+        self._lease = None
 
     def emit(
         self,

@@ -64,7 +64,7 @@ def step(
         tokens = sum(sequence.output_tokens for sequence in ordered) - sum(before)
         seconds = time.perf_counter() - clock
         finished = Finished(len(ordered), tokens, rows, seconds, drafting)
-        for drafter in {id(d): d for s in ordered if (d := methods[s.method].decides)}.values():
+        for drafter in dict.fromkeys(methods[s.method].plan.drafter for s in ordered):
             drafter.finished(finished)
     return errors
 
@@ -175,11 +175,7 @@ def _settle(
     try:
         sequence.read_prompt(prompt_logprobs(proposal, output))
         target.commit(proposal, path, output)
-        for learn in (
-            lambda: plan.drafter.commit(proposal, path, output),
-            lambda: plan.stop.observe(proposal, path),
-        ):
-            guard.tell(plan.drafter, sequence, learn)
+        guard.tell(plan.drafter, sequence, lambda: plan.drafter.commit(proposal, path, output))
         sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
     except Exception as error:
         return [StepError(sequence, error)]

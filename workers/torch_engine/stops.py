@@ -1,13 +1,12 @@
 """When drafting stops: after a number of levels, fixed or by the batch size."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
-from workers.batch_schedule import BatchSchedule, whole_numbers
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.tree import Path
 
 
 @register("stop", "batch_schedule")
@@ -22,20 +21,33 @@ class ByBatch:
     def __init__(
         self, _context: BuildContext, *, batches: Sequence[int] = (), gammas: Sequence[int] = ()
     ) -> None:
-        self._schedule = BatchSchedule(
-            whole_numbers(batches, "batches"), whole_numbers(gammas, "gammas")
-        )
+        named = "stop 'batch_schedule'"
+        if not batches or batches[0] != 1:
+            raise ValueError(
+                f"{named}: batches must begin with 1, so that every batch has a number of draft "
+                f"tokens, not {list(batches)}"
+            )
+        if list(batches) != sorted(set(batches)):
+            raise ValueError(f"{named}: batches must rise, unlike {list(batches)}")
+        if len(gammas) != len(batches):
+            raise ValueError(
+                f"{named}: give a gamma for each of the {len(batches)} batches, not {list(gammas)}"
+            )
+        if min(gammas) < 0:
+            raise ValueError(f"{named}: gammas must be at least 0, unlike {list(gammas)}")
+        self._batches, self._gammas = batches, gammas
+
+    def gamma(self, batch: int) -> int:
+        """Return the draft tokens of one sequence in a step of `batch` sequences."""
+        return self._gammas[bisect_right(self._batches, batch) - 1]
 
     def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
         """Return the gamma of this batch."""
-        return self._schedule.gamma(batch)
+        return self.gamma(batch)
 
     def goes_on(self, proposal: Proposal) -> bool:  # noqa: ARG002
         """Return True: it stops at the limit only."""
         return True
-
-    def observe(self, proposal: Proposal, path: Path) -> None:
-        """Do nothing."""
 
 
 @register("stop", "fixed")

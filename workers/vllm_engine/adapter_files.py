@@ -49,10 +49,10 @@ def check_adapters(engine: EngineConfig, specs: Sequence[MethodSpec]) -> None:
         if spec.name in adapters:
             raise ValueError(f"{FIELD}.{spec.name}: a method has this name: rename the adapter")
         if spec.engine != "vllm":
-            why = f"only vLLM's methods answer with adapters, and {spec.name} is of {spec.engine}"
-        else:
-            continue
-        raise ValueError(f"{FIELD}: {why}: leave the method or the adapters out")
+            raise ValueError(
+                f"{FIELD}: only vLLM's methods answer with adapters, and {spec.name} is of "
+                f"{spec.engine}: leave the method or the adapters out"
+            )
 
 
 def _rank(name: str, folder: Path) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -18,18 +17,16 @@ from vllm.v1.engine.output_processor import RequestOutputCollector
 from schemas import (
     DecodeChunk,
     DecodeRequest,
-    DecodeStats,
     DrafterStats,
     FinishReason,
     TokenLogprobs,
 )
 from workers.drafting.controller import NOBODY, PREDICTION
 from workers.engine import RequestFaultError
-from workers.engine_load import EngineLoad
+from workers.engine_load import Answer, EngineLoad
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.specification import lark
 from workers.methods import KEPT_KEY, METHOD_KEY
-from workers.text import AnswerText, is_looping
 from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
 from workers.vllm_engine.requirements import COLLECTOR, refuse_changes
 
@@ -77,41 +74,20 @@ class AnswerError(RuntimeError):
     """vLLM returned something that is not a response to the request."""
 
 
-class Answer:
-    """Build a request's text and statistics step by step, and count it in the engine's load."""
+class VllmAnswer(Answer):
+    """Build a request's text and statistics from the steps of an engine."""
 
     def __init__(
         self, request: DecodeRequest, tokenizer: Tokenizer, eos: Collection[int], load: EngineLoad
     ) -> None:
-        self.request = request
+        super().__init__(request, tokenizer, eos, load)
         self.finished: FinishReason | None = None
         self.head_versions: Callable[[], dict[str, int]] = dict
         """By part, the version of the head that drafted."""
-        self._tokens: list[int] = []
-        self._text = AnswerText(tokenizer, eos, request.sampling)
         self._eos = frozenset(eos) - set(request.sampling.stop_token_ids)
-        self._text.go_on(request.answered_token_ids)
-        self._load = load
-        self._steps = 0
         self._accepted = 0
         self._by_step: list[tuple[int, int]] = []
         """Drafted and accepted tokens of the steps that verified drafts, told at the end."""
-        self._by_method: Counter[str] = Counter()
-        self._cached = 0
-        self._queued = 0.0
-        self._submitted = time.perf_counter()
-        self._first = 0.0
-        self._last = 0.0
-
-    @property
-    def output_tokens(self) -> int:
-        """Tokens emitted so far."""
-        return len(self._tokens)
-
-    @property
-    def outstanding(self) -> int:
-        """Tokens that the load still counts for it."""
-        return self.request.outstanding(len(self.request.answered_token_ids) + len(self._tokens))
 
     def step(self, output: RequestOutput) -> DecodeChunk:
         """Return the chunk of one engine step; the last one carries the statistics."""
@@ -126,7 +102,10 @@ class Answer:
             )
         accepted = self._accepted_of(len(tokens))
         if tokens:
-            self._count(output, accepted)
+            if not self._steps:
+                self._begin(output)
+            self._stepped()
+            self._accepted += accepted
         kept, text = self._text.push(tokens)
         self._tokens.extend(tokens[:kept])
         if self._text.ended:
@@ -145,6 +124,11 @@ class Answer:
             stats=None if self.finished is None else self.stats(self.finished),
         )
 
+    def _begin(self, output: RequestOutput) -> None:
+        self._cached = output.num_cached_tokens or 0
+        if output.metrics is not None:
+            self._queued = max(0.0, output.metrics.scheduled_ts - output.metrics.queued_ts)
+
     def follow(self, matcher: AnswerMatcher) -> None:
         """Raise RequestFaultError if an ended answer does not satisfy its grammar.
 
@@ -162,48 +146,17 @@ class Answer:
                     f"grammar: no token may follow after {self.output_tokens - 1} tokens"
                 )
 
-    def failed(self, message: str, *, request_fault: bool = False) -> DecodeChunk:
-        """Return the last chunk of a response that the engine gave up."""
-        return DecodeChunk(
-            request_id=self.request.request_id,
-            text="",
-            finish_reason="error",
-            error=message,
-            request_fault=request_fault,
-            stats=self.stats("error"),
-        )
-
-    def stats(self, reason: FinishReason) -> DecodeStats:
-        """Return the response's statistics so far. vLLM does not divide a step's seconds into
-        drafting, verification and sampling, so all of them are `other_seconds`."""
-        request, end = self.request, self._last or time.perf_counter()
+    def _counts(self) -> dict[str, Any]:
         drafted = [drafted for drafted, _ in self._by_step]
         accepted = self._accepted_by_step()
-        decode_steps = max(0, self._steps - 1)
-        return DecodeStats(
-            request_id=request.request_id,
-            method=request.method,
-            temperature=request.sampling.temperature,
-            prompt_tokens=len(request.known_token_ids),
-            cached_prompt_tokens=self._cached,
-            output_tokens=len(self._tokens),
-            context_length=len(request.known_token_ids) + len(self._tokens),
-            target_steps=self._steps,
-            drafted_tokens=sum(drafted),
-            accepted_tokens=sum(accepted),
-            drafted_by_position=_by_position(drafted),
-            accepted_by_position=_by_position(accepted, max(drafted, default=0)),
-            queue_seconds=self._queued,
-            first_token_seconds=self._first - self._submitted if self._first else 0.0,
-            decode_seconds=self._last - self._first,
-            total_seconds=max(0.0, end - self._submitted),
-            other_seconds=self._last - self._first,
-            mean_batch=self._by_method.total() / decode_steps if decode_steps else 1.0,
-            batch_by_method={name: n / decode_steps for name, n in self._by_method.items()},
-            head_versions=self.head_versions(),
-            finish_reason=reason,
-            looping=is_looping(self._tokens),
-        )
+        return {
+            "target_steps": self._steps,
+            "drafted_tokens": sum(drafted),
+            "accepted_tokens": sum(accepted),
+            "drafted_by_position": _by_position(drafted),
+            "accepted_by_position": _by_position(accepted, max(drafted, default=0)),
+            "head_versions": self.head_versions(),
+        }
 
     def by_drafter(self, last: DecodeChunk, authors: Sequence[str]) -> DecodeChunk:
         """Return the last chunk with statistics by drafter.
@@ -253,21 +206,6 @@ class Answer:
         if self.finished is None or not self._by_step:
             return max(0, emitted - 1)
         return min(emitted, sum(accepted for _, accepted in self._by_step) - self._accepted)
-
-    def _count(self, output: RequestOutput, accepted: int) -> None:
-        now = time.perf_counter()
-        if self._steps:
-            self._by_method.update(self._load.decoding() or {self.request.method: 1})
-            self._load.stepped(self.request.method, now - self._last)
-        else:
-            self._load.begun(self)
-            self._first = now
-            self._cached = output.num_cached_tokens or 0
-            if output.metrics is not None:
-                self._queued = max(0.0, output.metrics.scheduled_ts - output.metrics.queued_ts)
-        self._steps += 1
-        self._accepted += accepted
-        self._last = now
 
 
 def _by_position(counts: list[int], length: int = 0) -> tuple[int, ...]:

@@ -1,18 +1,21 @@
 """The arguments of vLLM's AsyncLLM for an EngineConfig and methods."""
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
 
 from schemas import EngineConfig, MethodSpec
 from workers.bundle import Bundle
 from workers.cpu_arithmetic import cpu_dtype
+from workers.target_sizes import kv_numbers
 from workers.vllm_engine import shared
 from workers.vllm_engine.adapter_files import lora_arguments
 from workers.vllm_engine.speculation import speculative_config
-from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 from workers.vllm_engine.versions import check_arguments
 
 CPU_CHUNK = 256
@@ -89,17 +92,31 @@ def _kv_cache(bundle: Bundle, config: EngineConfig, dtype: str) -> dict[str, Any
     """Return the KV cache's size on CPUs, which replicas share: as many slots as configured."""
     blocks = -(-config.kv_slots // CPU_BLOCK)
     size = 4 if dtype == "float32" else 2
-    bytes_per_slot = _kv_elements(bundle) * size * CPU_KV_HEADROOM
+    numbers = kv_numbers(bundle.part("target")) or 0  # 0: vLLM decides
     return {
         "block_size": CPU_BLOCK,
         "num_gpu_blocks_override": blocks,
-        "kv_cache_memory_bytes": blocks * CPU_BLOCK * bytes_per_slot,
+        "kv_cache_memory_bytes": blocks * CPU_BLOCK * numbers * size * CPU_KV_HEADROOM or None,
     }
 
 
-def _kv_elements(bundle: Bundle) -> int:
-    """Return how many numbers the target's KV holds per token."""
-    shape = AutoConfig.from_pretrained(bundle.part("target"), local_files_only=True)
-    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
-    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    return 2 * int(shape.num_hidden_layers) * int(heads) * int(width)
+def tokenizer_folder(bundle: Bundle) -> Path:
+    """Return the bundle's tokenizer folder, or a folder of links with the target's config.json
+    if it has none: without one vLLM retries for seconds and logs errors."""
+    tokenizer, config = bundle.part("tokenizer"), bundle.part("target") / "config.json"
+    if (tokenizer / "config.json").is_file():
+        return tokenizer
+    key = hashlib.sha256(f"{tokenizer.resolve()}\0{config.resolve()}".encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"specadapt-tokenizers-{os.getuid()}" / key
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (*tokenizer.iterdir(), config):
+        _link(folder / file.name, file.resolve())
+    return folder
+
+
+def _link(link: Path, file: Path) -> None:
+    """Create a link atomically, since replicas that start together create the same ones."""
+    if not link.exists():
+        mine = link.with_name(f"{link.name}.{os.getpid()}")
+        mine.symlink_to(file)
+        mine.replace(link)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -27,23 +29,27 @@ from schemas import (
     Grammar,
     LoadReport,
     MethodSpec,
-    SamplingParams,
 )
 from workers.bundle import Bundle, BundleError
 from workers.drafting.learned_state import key_of
 from workers.end_tokens import end_tokens
-from workers.engine import EngineBusyError, EngineRefusedError, RequestFaultError, load_report
-from workers.engine_load import EngineLoad
+from workers.engine import (
+    EngineRefusedError,
+    RequestFaultError,
+    check_method,
+    check_tokens,
+    load_report,
+)
+from workers.engine_load import EngineLoad, RecentPrefixes
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
 from workers.grammar.specification import GrammarError
 from workers.methods import refused_draft, refused_field
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.adapter_files import FIELD
-from workers.vllm_engine.answer import Answer, AnswerError, collect_steps, sampling_params
+from workers.vllm_engine.answer import AnswerError, VllmAnswer, collect_steps, sampling_params
 from workers.vllm_engine.arguments import engine_arguments
-from workers.vllm_engine.cached_blocks import SEPARATOR, CacheEvents
-from workers.vllm_engine.environment import process_environment_of
+from workers.vllm_engine.environment import process_environment
 from workers.vllm_engine.heads import ExchangedHeads, heads_salt
 from workers.vllm_engine.shared import cache_salt, shares
 
@@ -74,15 +80,14 @@ class VllmEngine:
         self._eos = end_tokens(bundle)
         self._bundle, self._load = bundle, EngineLoad()
         arguments = AsyncEngineArgs(**engine_arguments(methods, bundle, config))
-        self._cached = CacheEvents() if config.prefix_cache else None
-        if self._cached is not None:
-            arguments.kv_events_config = self._cached.config
+        self._prefixes = RecentPrefixes() if config.prefix_cache else None
         collect_steps()
-        with process_environment_of(config, shared=shares(methods)):
+        environment = process_environment(config, shared=shares(methods))
+        with patch.dict(os.environ, environment):  # for the processes that vLLM starts
             llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[partial(Recorder, self._load)])
-        if self._cached is not None:
-            self._cached.listen()
-        self._loop = _running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
         self._heads = ExchangedHeads(methods, bundle, self._load_head, config.max_batch, replica)
         self._adapters = Adapters(config.lora_adapters, llm.add_lora)
         self._vocab = llm.model_config.get_vocab_size()
@@ -107,7 +112,7 @@ class VllmEngine:
         grammar = request.sampling.grammar
         matcher = None if grammar is None else await self._matcher(grammar)
         params = sampling_params(request, self._eos)
-        answer = Answer(request, self._tokenizer, self._eos, self._load)
+        answer = VllmAnswer(request, self._tokenizer, self._eos, self._load)
         self._load.begin(answer)
         try:
             adapter = await self._adapters.request(request.adapter)
@@ -115,7 +120,7 @@ class VllmEngine:
             answer.head_versions = partial(self._heads.drafted, heads)
             drafter = cache_salt(self._specs[request.method]) if len(self._specs) > 1 else None
             apart = " ".join(filter(None, (drafter, heads_salt(heads))))
-            salt = f"{request.scope}{SEPARATOR}{apart}" if request.scope or apart else None
+            salt = f"{request.scope}\x1f{apart}" if request.scope or apart else None
             prompt = tokens_input(list(request.known_token_ids), cache_salt=salt)
             outputs = llm.generate(prompt, params, request.request_id, lora_request=adapter)
             async with aclosing(outputs):
@@ -136,21 +141,20 @@ class VllmEngine:
             yield answer.failed(str(error), request_fault=True)
         except VLLMClientError as error:
             raise EngineRefusedError(str(error)) from error
-        except VLLMServerError as error:
+        except (VLLMServerError, AnswerError) as error:
             log.error("vLLM gave up on %s: %s", request.request_id, error)
-            yield answer.failed(f"vLLM: {error}")
-        except AnswerError as error:
-            log.error("vLLM's answer to %s: %s", request.request_id, error)
             yield answer.failed(f"vLLM: {error}")
         finally:
             self._load.end(answer)
+            if self._prefixes is not None and answer.output_tokens:
+                self._prefixes.add(answer.known_tokens, request.scope, self._load.slots)
 
     def load(self) -> LoadReport:
         """Return the present load. Safe in any thread; never waits for a step."""
         healthy = self._llm is not None and not self._llm.errored
         healthy &= not self._load.stalled(self._config.stall_seconds)
         report = load_report(self._replica, self._specs, self._load, healthy=healthy)
-        prefixes = None if self._cached is None else self._cached.hashes()
+        prefixes = None if self._prefixes is None else self._prefixes.hashes()
         return report.model_copy(update={"drafter_failures": self._failures, "prefixes": prefixes})
 
     @property
@@ -186,8 +190,6 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             llm.shutdown(timeout=CLOSE_SECONDS)
-        if self._cached is not None:
-            self._cached.close()
 
     async def _matcher(self, grammar: Grammar) -> AnswerMatcher:
         """Compile a grammar. Raises EngineRefusedError for a malformed one."""
@@ -219,7 +221,7 @@ class VllmEngine:
         except Exception as error:  # the engine has ended, as its responses show
             log.debug("the counts of drafter failures are unknown: %r", error)
 
-    async def _with_drafters(self, chunk: DecodeChunk, answer: Answer) -> DecodeChunk:
+    async def _with_drafters(self, chunk: DecodeChunk, answer: VllmAnswer) -> DecodeChunk:
         """Return a response's last chunk, with statistics by drafter for the adaptive method.
 
         Only the engine's process knows the drafters. Without its reply the response ends without
@@ -238,59 +240,24 @@ class VllmEngine:
             return chunk
 
     def _check(self, request: DecodeRequest) -> None:
-        spec = self._specs.get(request.method)
-        if spec is None:
-            names = ", ".join(self._specs)
-            raise EngineRefusedError(f"method: {request.method!r} is not served here, only {names}")
+        check_method(request, self._specs)
         field = refused_field(self.methods, request.sampling)
-        field = field or refused_draft(spec, request.max_draft_tokens)
+        field = field or refused_draft(self._specs[request.method], request.max_draft_tokens)
         if field is not None:
             raise EngineRefusedError(
                 f"{field}: vLLM does not take it where it speculates: leave it out, or name a "
                 "method whose engine does not speculate"
             )
-        prompt, wanted = len(request.prompt_token_ids), request.sampling.max_tokens
-        room = self._config.max_context - prompt
-        if room < 1:
-            raise EngineRefusedError(
-                f"prompt: its {prompt} tokens leave no room in the context of "
-                f"{self._config.max_context}: shorten it"
-            )
-        if wanted > room:
-            raise EngineRefusedError(
-                f"max_tokens: {prompt} prompt tokens and {wanted} more exceed the context of "
-                f"{self._config.max_context}: ask for at most {room}"
-            )
-        if request.answered_token_ids and not _goes_on(request.sampling):
+        check_tokens(request, self._config.max_context, self._vocab)
+        given = request.sampling
+        counts = given.presence_penalty or given.frequency_penalty
+        # To vLLM the beginning of the response is part of the prompt.
+        if request.answered_token_ids and (counts or given.grammar is not None):
             raise EngineRefusedError(
                 "answered_token_ids: vLLM would neither count them for penalties nor follow a "
                 "grammar through them"
             )
-        if not 0 <= min(request.known_token_ids) <= max(request.known_token_ids) < self._vocab:
-            raise EngineRefusedError(
-                f"prompt_token_ids: one is outside the vocabulary of {self._vocab} tokens: use the "
-                "bundle's tokenizer"
-            )
-        running, waiting, _, _ = self._load.counts()
-        if running + waiting >= self._config.max_batch + self._config.max_waiting:
-            raise EngineBusyError(
-                f"{running} requests run and {waiting} wait (engine.max_waiting is "
-                f"{self._config.max_waiting}): try again later"
-            )
-
-
-def _goes_on(sampling: SamplingParams) -> bool:
-    """Return whether a begun answer may be continued: to vLLM its beginning is part of the
-    prompt."""
-    counts = sampling.presence_penalty or sampling.frequency_penalty
-    return not counts and sampling.grammar is None
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+        self._load.check_room(self._config)
 
 
 Load = Callable[[LoRARequest], Awaitable[bool]]
@@ -336,15 +303,8 @@ class Recorder(StatLoggerBase):
     def __init__(self, load: EngineLoad, config: VllmConfig, _engine_index: int) -> None:
         self._load, self._config = load, config
 
-    def record(
-        self,
-        scheduler_stats: Any,
-        iteration_stats: Any,  # noqa: ARG002
-        mm_cache_stats: Any = None,  # noqa: ARG002
-        engine_idx: int = 0,  # noqa: ARG002
-    ) -> None:
-        if scheduler_stats is not None:
-            stats = scheduler_stats
+    def record(self, scheduler_stats: Any, *_others: Any, **_more: Any) -> None:
+        if (stats := scheduler_stats) is not None:
             self._load.iterated(
                 stats.num_running_reqs, stats.num_waiting_reqs, stats.kv_cache_usage
             )

@@ -2,8 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from schemas import EngineConfig
@@ -48,22 +46,6 @@ def process_environment(config: EngineConfig, *, shared: bool) -> dict[str, str]
             "KMP_BLOCKTIME": "1",
         }
     return values
-
-
-@contextmanager
-def process_environment_of(config: EngineConfig, *, shared: bool) -> Iterator[None]:
-    """Set the environment for processes that this one starts meanwhile."""
-    values = process_environment(config, shared=shared)
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def preloaded_openmp() -> dict[str, str]:

@@ -11,6 +11,7 @@ from workers.bundle import MANIFEST, Bundle, load_bundle
 from workers.cpu_arithmetic import cpu_dtype
 from workers.methods import VLLM_PREFIX
 from workers.portfolio import ADAPTIVE, method_of, part_of
+from workers.vllm_engine.arguments import tokenizer_folder
 from workers.vllm_engine.drafting.portfolio import REQUESTS
 from workers.vllm_engine.environment import FIRST_RUNNER, preloaded_openmp
 from workers.vllm_engine.shared import (
@@ -20,7 +21,6 @@ from workers.vllm_engine.shared import (
     cache_salt,
     speculative_config,
 )
-from workers.vllm_engine.tokenizer_folder import tokenizer_folder
 from workers.vllm_engine.versions import SHARED, cpu_build, require, require_release
 
 PLAIN = "naive"

@@ -13,6 +13,7 @@ from workers.drafting.lookup.datastore import open_datastore
 from workers.portfolio import ADAPTIVE, decodable, method_of
 from workers.vllm_engine.drafting.portfolio import (
     KEY,
+    PORTFOLIO,
     Drafting,
     Learned,
     Options,
@@ -43,15 +44,13 @@ TOKENS = "num_speculative_tokens"
 VERIFICATION = "rejection_sample_method"
 
 
-def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, Any] | None:
-    """Return the portfolio's AsyncEngineArgs.speculative_config; None where no method drafts.
+def speculative_config(specs: Sequence[MethodSpec], bundle: Bundle) -> dict[str, Any]:
+    """Return the portfolio's AsyncEngineArgs.speculative_config.
 
     Raises ValueError naming methods that cannot share one engine, and what
     `speculation.speculative_config` raises.
     """
     portfolio = _portfolio(specs, bundle)
-    if not portfolio.methods:
-        return None
     tokens = max(drafting.tokens for drafting in portfolio.methods.values())
     if portfolio.host is not None:
         options = dict(portfolio.drafters[portfolio.host])
@@ -74,10 +73,10 @@ def additional_config(
     portfolio = _portfolio(specs, bundle)
     if datastore is not None and portfolio.adaptive is not None:
         open_datastore(datastore, bundle)  # vLLM's processes would hide the error
-        stored = Stored(datastore.model_dump(mode="json"), bundle.tokenizer_hash)
+        stored = Stored(datastore, bundle.tokenizer_hash)
         options = replace(portfolio.adaptive, stored=stored)
         portfolio = replace(portfolio, adaptive=options)
-    return {KEY: portfolio.to_config()}
+    return {KEY: PORTFOLIO.dump_python(portfolio, mode="json")}
 
 
 def engine_arguments() -> dict[str, Any]:
@@ -88,8 +87,10 @@ def engine_arguments() -> dict[str, Any]:
 
 
 def shares(specs: Sequence[MethodSpec]) -> bool:
-    """Return whether the methods need the shared worker: several methods, or an adaptive one."""
-    return len(specs) > 1 or any(spec.drafter == ADAPTIVE for spec in specs)
+    """Return whether the methods need the shared worker: several of which one drafts, or an
+    adaptive one."""
+    drafters = {spec.drafter for spec in specs}
+    return ADAPTIVE in drafters or (len(specs) > 1 and drafters != {"none"})
 
 
 def cache_salt(spec: MethodSpec) -> str | None:

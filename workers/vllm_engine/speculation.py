@@ -17,17 +17,9 @@ FIELDS: dict[str, dict[str, str]] = {
         name: f"suffix_decoding_{name}"
         for name in ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
     },
-    "medusa": {},
-    **{
-        drafter: dict(zip(names, names, strict=True))
-        for drafter, names in {
-            "draft_model": ("use_heterogeneous_vocab", "parallel_drafting"),
-            "eagle": (),
-            "eagle3": ("parallel_drafting",),
-            "dflash": (),
-            "mtp": (),
-        }.items()
-    },
+    "draft_model": {name: name for name in ("use_heterogeneous_vocab", "parallel_drafting")},
+    "eagle3": {"parallel_drafting": "parallel_drafting"},
+    **{drafter: {} for drafter in ("medusa", "eagle", "dflash", "mtp")},
 }
 """By drafter: fields of vLLM's SpeculativeConfig by the names of a method's settings."""
 

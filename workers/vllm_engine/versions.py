@@ -49,7 +49,7 @@ OURS: Mapping[str, str] = {
     "speculative_config": "choose methods",
     **dict.fromkeys(
         (
-            *("additional_config", "async_scheduling", "generation_config", "kv_events_config"),
+            *("additional_config", "async_scheduling", "generation_config"),
             *("per_request_spec_decode_metrics", "scheduler_cls", "structured_outputs_config"),
             *("use_tqdm_on_load", "worker_cls"),
         ),

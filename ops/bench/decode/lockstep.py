@@ -106,7 +106,7 @@ class _Lane:
         target = Target(models.target.model, models.target.model.make_pool(batch, models.capacity))
         past = PastAnswers()
         if models.methods[method].spec.drafter in DECIDING:
-            target.costs, past = models.target.costs, models.past
+            target.costs, past = models.target.costs, models.context.past
         limits = Limits(
             rows=batch,
             capacity=models.capacity,
@@ -116,7 +116,7 @@ class _Lane:
             prefix_cache=False,
         )
         self._scheduler = Scheduler(
-            *(target, models.methods, models.drafters, models.guard, limits, past)
+            *(target, models.methods, models.context.drafters, models.context.guard, limits, past)
         )
         self._waiting = deque[tuple[EncodedPrompt, DecodeRequest]]()
         self._running = list[_Request]()

@@ -26,11 +26,9 @@ async def answers_p_value(
     method: Any,
     wishes: dict[str, Any],
     vocab: int,
-    breaks: int = 0,
 ) -> float:
     """Of the first tokens of many answers of a whole engine, at temperature 1 unless `wishes`
-    says otherwise. breaks: each is given up after so many tokens, from which another request goes
-    on. The engine's generators are the same each time."""
+    says otherwise. The engine's generators are the same each time."""
     engine = load_engine([method], bundle, max_batch=64, max_waiting=SAMPLES, kv_slots=64 * 256)
     options = {"temperature": 1.0} | wishes
 
@@ -38,12 +36,7 @@ async def answers_p_value(
 
     async def tokens() -> tuple[int, ...]:
         asked = {"max_tokens": TOKENS + 2, **options}
-        said = list[int]()
-        if breaks:
-            begun = await decode(engine, method.name, PROMPT, stop_after=breaks, **asked)
-            said = begun.tokens[:breaks]
-        rest = await decode(engine, method.name, PROMPT, answered=said, **asked)
-        return tuple([*said, *rest.tokens][:TOKENS])
+        return tuple((await decode(engine, method.name, PROMPT, **asked)).tokens[:TOKENS])
 
     with patch.object(sequence, "generator", lambda _: next(generators)):
         answers = Counter(await asyncio.gather(*(tokens() for _ in range(SAMPLES))))

@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 
 from workers.torch_engine.build_context import BuildContext
-from workers.torch_engine.interfaces import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Drafter, Proposal
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.registry import register
-from workers.torch_engine.tree import ROOT, Path
+from workers.torch_engine.tree import ROOT
 
 
 @register("drafter", "test_tree")
-class LeafyTree:
+class LeafyTree(Drafter):
     """Two chosen children at the root, two under the second of them, one under each of those."""
-
-    captures: frozenset[int] = frozenset()
-    has_distribution = False
 
     def __init__(self, context: BuildContext) -> None:
         self._vocab = context.vocab
@@ -31,10 +28,6 @@ class LeafyTree:
                 if levels > 2:
                     proposal.add(one, third)
                     proposal.add(two, fourth)
-
-    def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None: ...
-
-    def release(self, sequence: object) -> None: ...
 
 
 @register("tree", "test_pairs")

@@ -82,7 +82,7 @@ class Rig:
         """Rounds until nobody is left, then the answers."""
         for _ in range(2000):
             self.round()
-            if not any(self.scheduler.counts()[:2]):
+            if not any(self.scheduler.underway()):
                 break
         return [self.answer(sequence) for sequence in sequences]
 

@@ -165,9 +165,3 @@ async def test_a_whole_engine_that_chooses_among_drafters(
     monkeypatch.setattr(Tally, "count_levels", counted)
     assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
     assert all(used[name] > 100 for name in ("medusa", "eagle3", "suffix"))
-
-
-@pytest.mark.parametrize(("method", "wishes"), ENGINES[:1], ids=lambda v: getattr(v, "name", ""))
-async def test_answers_that_another_request_goes_on_with(load_engine, five, method, wishes):
-    p_value = await answers_p_value(load_engine, five, method, wishes, world.VOCAB, breaks=1)
-    assert p_value > RIGHT

@@ -1,6 +1,7 @@
 """Drafters that fail: answers are as without drafts, and nobody else notices."""
 
 import asyncio
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -66,6 +67,21 @@ def untold_branch(proposal: Proposal) -> None:
     proposal.add(1, ROOT)
     proposal.add(2, ROOT)
     proposal.is_chain = True
+
+
+def fails(drafter: Any, when: Callable[[Sequence[Proposal]], bool], *, after: bool = True) -> None:
+    """From now on a drafter fails for some proposals, after it has filled them or before."""
+    own = drafter.propose
+
+    def propose(proposals: Sequence[Proposal]) -> None:
+        if after:
+            own(proposals)
+        if when(proposals):
+            raise ArithmeticError("broken on purpose")
+        if not after:
+            own(proposals)
+
+    drafter.propose = propose
 
 
 WRONG: dict[str, Callable[[Sequence[Proposal]], None]] = {
@@ -141,10 +157,9 @@ async def test_a_drafter_that_fails_in_any_call(load, method, name, monkeypatch)
     assert min(1, broken) <= sum(engine.load().drafter_failures.values()) <= broken
 
 
-@pytest.mark.parametrize("part", ["limit", "observe"])
-async def test_a_stop_that_fails(load: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_that_fails(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = load(["eagle3", "naive"])
-    monkeypatch.setattr(engine._methods["eagle3"].plan.stop, part, oom)
+    monkeypatch.setattr(engine._methods["eagle3"].plan.stop, "limit", oom)
     await all_answers(engine, ["eagle3", "naive"])
 
 
@@ -164,21 +179,12 @@ async def test_a_verifier_that_fails_at_drafts(load: Any, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("method", ["draft_verify", "eagle3", "medusa"])
-async def test_what_a_failure_leaves_does_not_spoil_later_drafts(load, method, monkeypatch):
+async def test_what_a_failure_leaves_does_not_spoil_later_drafts(load, method):
     """A forward that fails once loses the states that it was to read. Later answers, those that
     begin with the kept row too, have as many accepted tokens as if nothing had happened."""
     engine, unbroken = load([method]), load([method])
-    [drafter] = drafters(engine)
-    own, calls = drafter.propose, 0
-
-    def propose(proposals: Sequence[Proposal]) -> None:
-        nonlocal calls
-        calls += 1
-        own(proposals)
-        if calls == 4:
-            raise ArithmeticError("broken on purpose")
-
-    monkeypatch.setattr(drafter, "propose", propose)
+    [drafter], calls = drafters(engine), itertools.count(1)
+    fails(drafter, lambda _: next(calls) == 4)
     prompt = PROMPTS[2]
     await decode(engine, method, prompt, max_tokens=30)
     assert sum(engine.load().drafter_failures.values()) == 1
@@ -236,14 +242,7 @@ async def test_a_dropped_sampled_draft_does_not_bias(load_engine, five, method):
     def loader(methods: Any, bundle: Bundle, **settings: Any) -> TorchEngine:
         engine = load_engine(methods, bundle, **settings)
         drafter = engine._methods[spec.name].plan.drafter
-        own = drafter.propose
-
-        def propose(proposals: Sequence[Proposal]) -> None:
-            own(proposals)
-            if any(p.tokens[-1] % 2 == 0 for p in proposals if len(p)):
-                raise ArithmeticError("broken on purpose")
-
-        drafter.propose = propose
+        fails(drafter, lambda drafts: any(p.tokens[-1] % 2 == 0 for p in drafts if len(p)))
         engine._guard.failures.rests = lambda _name: False
         return engine
 
@@ -271,22 +270,13 @@ def test_a_drafter_rests_after_several_failures_and_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("method", ["ngram", "draft_verify", "eagle3", "medusa", "adaptive"])
-def test_a_drafter_leaves_only_the_sequence_that_it_fails_for(
-    make_rig, byte_bundle, method, monkeypatch
-):
+def test_a_drafter_leaves_only_the_sequence_that_it_fails_for(make_rig, byte_bundle, method):
     rig = make_rig(byte_bundle, [method])
     running = [rig.submit(method, prompt, max_tokens=40) for prompt in PROMPTS]
     for _ in range(4):
         rig.round()
     drafter, poisoned = rig.engine._methods[method].plan.drafter, running[1]
-    own = drafter.propose
-
-    def propose(proposals: Sequence[Proposal]) -> None:
-        own(proposals)
-        if any(p.sequence is poisoned for p in proposals):
-            raise ArithmeticError("broken on purpose")
-
-    monkeypatch.setattr(drafter, "propose", propose)
+    fails(drafter, lambda drafts: any(p.sequence is poisoned for p in drafts))
     rig.round()
     off = [rig.engine._guard.is_off(drafter, sequence) for sequence in running]
     answers = rig.finish(*running)
@@ -298,30 +288,20 @@ def test_a_drafter_leaves_only_the_sequence_that_it_fails_for(
 
 @pytest.mark.parametrize("fails_after", [False, True])
 @pytest.mark.parametrize("method", ["draft_verify", "eagle3", "medusa"])
-def test_a_failure_of_all_together_leaves_no_trace(
-    make_rig, byte_bundle, method, fails_after, monkeypatch
-):
+def test_a_failure_of_all_together_leaves_no_trace(make_rig, byte_bundle, method, fails_after):
     """Drafters draft again from where they were, also if they have read all that they were to."""
     rig = make_rig(byte_bundle, [method])
     running = [rig.submit(method, prompt, max_tokens=40) for prompt in PROMPTS]
     for _ in range(4):
         rig.round()
-    drafter = rig.engine._methods[method].plan.drafter
-    own, failed = drafter.propose, False
-
-    def propose(proposals: Sequence[Proposal]) -> None:
-        nonlocal failed
-        once = len(proposals) > 1 and not failed
-        if fails_after or not once:
-            own(proposals)
-        if once:
-            failed = True
-            raise ArithmeticError("broken on purpose")
-
-    monkeypatch.setattr(drafter, "propose", propose)
+    together = iter([True])
+    fails(
+        rig.engine._methods[method].plan.drafter,
+        lambda drafts: len(drafts) > 1 and next(together, False),
+        after=fails_after,
+    )
     before = [sum(sequence.tally.drafted) for sequence in running]
     rig.round()
-    assert failed
     assert [sum(sequence.tally.drafted) for sequence in running] == before
     rig.round()
     assert all(sum(s.tally.drafted) > n for s, n in zip(running, before, strict=True))

@@ -13,11 +13,11 @@ from conftest_bundle import demo_tokenizer
 from decoding import decode
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from schemas import Grammar, SamplingParams
+from schemas import Grammar
 from workers.bundle import Bundle
 from workers.engine import EngineRefusedError, RequestFaultError
+from workers.grammar import compiler as compiler_module
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
 from workers.torch_engine.constraint import Constraint
@@ -150,20 +150,6 @@ async def test_malformed_grammars_are_refused(load_engine, tiny_bundle, grammar,
     assert str(caught.value).startswith("grammar: ")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"grammar": {"kind": "regex"}},
-        {"grammar": {"kind": "json_object", "text": "{}"}},
-        {"grammar": {"kind": "json_object"}, "ignore_eos": True},
-        {"grammar": {"kind": "yacc", "text": "x"}},
-    ],
-)
-def test_contradictions_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        SamplingParams.model_validate(fields)
-
-
 @pytest.mark.parametrize("options", ["", '%llguidance {"no_forcing": false}\n'])
 async def test_text_that_goes_on_for_ever_is_not_looked_ahead_to(load_engine, tiny_bundle, options):
     """Nothing comes behind the b's: llguidance would look for their end in one mask."""
@@ -179,15 +165,15 @@ async def test_text_that_goes_on_for_ever_is_not_looked_ahead_to(load_engine, ti
 async def test_requests_do_not_wait_for_anothers_grammar(load_engine, tiny_bundle, monkeypatch):
     """One grammar is compiled until the others have their answers."""
     engine = load_engine(["naive"], tiny_bundle)
-    answered, compiling, compile_ = threading.Event(), threading.Event(), GrammarCompiler._compile
+    answered, compiling, own = threading.Event(), threading.Event(), compiler_module.compiled
 
-    def slow(compiler: GrammarCompiler, grammar: Grammar, wrapped: Any) -> Any:
+    def slow(grammar: Grammar, wrapped: Any) -> Any:
         if grammar == DATE:
             compiling.set()
             assert answered.wait(60)
-        return compile_(compiler, grammar, wrapped)
+        return own(grammar, wrapped)
 
-    monkeypatch.setattr(GrammarCompiler, "_compile", slow)
+    monkeypatch.setattr(compiler_module, "compiled", slow)
     waiting = asyncio.create_task(decode(engine, "naive", PROMPT, grammar=DATE, max_tokens=20))
     await asyncio.to_thread(compiling.wait, 60)
     digit = Grammar(kind="regex", text="[0-9]")

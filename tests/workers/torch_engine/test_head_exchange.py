@@ -3,25 +3,21 @@
 import itertools
 import random
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import heads_reference
 import pytest
 import random_heads
 import torch
 from decoding import LOSSLESS, assert_greedy, hugging_face
-from engine_chances import answers_p_value
 from rig import Rig
 from safetensors.torch import load_file, save_file
 from test_exactness import prompts
 from test_head_drafting import TREES, compare, record, spec
 
-from schemas import DecodeChunk, DecodeRequest
 from workers.bundle import Bundle, BundleError
-from workers.torch_engine.engine import TorchEngine
 from workers.torch_engine.sequence import DecodeSequence
 
 PARTS = ("medusa", "eagle", "eagle3")
@@ -156,7 +152,7 @@ def test_any_method_stays_exact(make_rig, six: Bundle, tmp_path: Path) -> None:
     rng = random.Random(5)
     wanted = [(name, prompt) for prompt in prompts(6, 4, seed=2) for name in LOSSLESS]
     asked = list[DecodeSequence]()
-    while len(asked) < len(wanted) or any(rig.scheduler.counts()[:2]):
+    while len(asked) < len(wanted) or any(rig.scheduler.underway()):
         part, version = rng.choice(PARTS), rng.randrange(3)
         folder = heads / part if version else None
         rig.engine.exchange(part, version, folder, rng.choice([0.1, 0.5, 1.0]))
@@ -174,28 +170,6 @@ def test_any_method_stays_exact(make_rig, six: Bundle, tmp_path: Path) -> None:
         assert {part for part, version in drafted_by if version in served} == {*PARTS}
 
 
-class Exchanged:
-    """An engine whose EAGLE-3 head is another one for each next request."""
-
-    def __init__(self, engine: TorchEngine, folder: Path) -> None:
-        self._engine, self._folder, self._calls = engine, folder, itertools.count()
-
-    def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
-        version = next(self._calls) % 2
-        self._engine.exchange("eagle3", version, self._folder if version else None, 1.0)
-        return self._engine.generate(request)
-
-
-async def test_the_distribution_stays(load_engine, five: Bundle, tmp_path: Path) -> None:
-    folder = other_heads(five, tmp_path / "heads") / "eagle3"
-
-    def load(*methods: Any, **settings: Any) -> Any:
-        return Exchanged(load_engine(*methods, **settings), folder)
-
-    p = await answers_p_value(load, five, spec("eagle3", "eagle3", "chain"), {}, 5)
-    assert p > 1e-3
-
-
 def spoil(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     file = folder / "model.safetensors"
     tensors = load_file(file)
@@ -211,7 +185,7 @@ def spoil(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor
             "eagle3",
             "d2t",
             lambda w: w - torch.eye(len(w))[1].long() * (w[1] + 1 - w[0]),
-            r"model.safetensors: d2t gives token \d+ to several rows",
+            "gives a token to several rows",
         ),
         ("medusa", "token_map", lambda w: w[1:] + 99, "'token_map' maps to tokens"),
     ],

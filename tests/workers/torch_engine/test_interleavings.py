@@ -14,6 +14,7 @@ from rig import Rig
 from schemas import MethodSpec
 from workers.bundle import Bundle
 from workers.engine import EngineBusyError
+from workers.torch_engine.drafters.draft_model import KvDrafter
 from workers.torch_engine.models import kv_pool
 from workers.torch_engine.sequence import DecodeSequence
 
@@ -92,7 +93,7 @@ class Chaos:
         self.asked: list[Asked] = []
 
     def submit(self, method: int, prompt: int, most: int, stop: int) -> None:
-        running, waiting = self.rig.scheduler.counts()[:2]
+        running, waiting = map(len, self.rig.scheduler.underway())
         sampling: dict[str, Any] = {"max_tokens": most}
         if stop:
             sampling["stop"] = letter(self.bundle, PROMPTS[prompt], stop)
@@ -127,15 +128,17 @@ class Chaos:
                     assert remembered.keys() <= ids
         used = {s.lease for s in running}
         held = {holding.lease for holding in self.rig.scheduler.prefixes._kept}
-        for drafter in self.rig.scheduler._rows.remembering:
-            assert drafter._rows._used.keys() <= used
-            assert drafter._rows._kept.keys() <= held
+        for drafter in self.rig.scheduler._rows._drafters:
+            if isinstance(drafter, KvDrafter):
+                assert drafter._rows._used.keys() <= used
+                assert drafter._rows._kept.keys() <= held
 
     def settle(self) -> None:
         """Nobody is left, and every answer is what it ought to be."""
         answers = self.rig.finish(*(a.sequence for a in self.asked))
         self.check()
-        assert self.rig.scheduler.counts() == (0, 0, 0, ROWS * CONTEXT)
+        assert not any(self.rig.scheduler.underway())
+        assert self.rig.scheduler.free_slots == ROWS * CONTEXT
         assert self.rig.scheduler.healthy
         for asked, answer in zip(self.asked, answers, strict=True):
             if self.rig.engine._methods[asked.sequence.method].spec.lossless:

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.torch_engine.drafters.ngram import NgramTable
+from workers.drafting.lookup.occurrences import Index
+from workers.torch_engine.drafters.ngram import place_of
 
 few_tokens = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
@@ -22,9 +23,9 @@ def search(tokens: list[int], sizes: range, gamma: int, recent: bool) -> int | N
 
 @given(few_tokens, st.integers(1, 3), st.integers(0, 2), st.integers(1, 9), st.booleans())
 def test_finds_what_a_search_finds_after_every_step(tokens, min_n, more, gamma, recent):
-    table = NgramTable(min_n, min_n + more)
-    sizes = range(min_n + more, min_n - 1, -1)
-    for length in range(1, len(tokens) + 1, 2):
-        seen = tokens[:length]
-        table.extend(seen)
-        assert table.find(seen, gamma, recent=recent) == search(seen, sizes, gamma, recent)
+    sizes, seen = range(min_n + more, min_n - 1, -1), list[int]()
+    index = Index(seen, sizes)
+    while len(seen) < len(tokens):
+        seen += tokens[len(seen) : len(seen) + 2]
+        index.extend(1000)
+        assert place_of(index, seen, gamma, recent=recent) == search(seen, sizes, gamma, recent)

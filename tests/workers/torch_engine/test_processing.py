@@ -94,10 +94,3 @@ async def test_logprobs_are_the_targets_own(load_engine, byte_bundle: Bundle, me
         best = row.topk(3)
         assert [p for _, p in said.top] == pytest.approx(best.values.tolist(), abs=1e-4)
         assert [t for t, _ in said.top] == best.indices.tolist()
-
-
-async def test_logprobs_are_there_only_where_asked_for(load_engine, byte_bundle: Bundle) -> None:
-    engine = load_engine(["naive"], byte_bundle)
-    assert (await decode(engine, "naive", [1, 2], max_tokens=5)).logprobs == []
-    chosen = await decode(engine, "naive", [1, 2], max_tokens=5, logprobs=0)
-    assert [said.top for said in chosen.logprobs] == [()] * len(chosen.tokens)

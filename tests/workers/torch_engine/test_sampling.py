@@ -127,12 +127,6 @@ def test_probabilities_are_numbers(temperature: float, top_p: float) -> None:
     assert rows.isfinite().all()
 
 
-@pytest.mark.parametrize("bad", [math.nan, -1e-9, 2.1, math.inf])
-def test_other_temperatures_are_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="temperature"):
-        SamplingParams(temperature=bad)
-
-
 LIKE_GREEDY: list[dict[str, Any]] = [
     *({"temperature": tiny} for tiny in TINY),
     *({"temperature": 0.8, "top_p": tiny} for tiny in TINY),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from schemas.config import DatastoreConfig
 from workers.drafting.lookup.datastore import write_corpus
 from workers.vllm_engine.drafting.adaptive import Adaptive
 from workers.vllm_engine.drafting.portfolio import Learned, Options, Stored
@@ -25,8 +26,8 @@ class World:
         self.unread: dict[str, int] = {}
         self.running: set[str] = set()
         self.unkept: set[str] = set()
-        followers = {"eagle3": SimpleNamespace(unread=lambda name: self.unread.get(name, 0))}
-        self.adaptive = Adaptive(Options(learned, **options), followers, clock=lambda: self.now)
+        unread = {"eagle3": lambda name: self.unread.get(name, 0)}
+        self.adaptive = Adaptive(Options(learned, **options), unread, clock=lambda: self.now)
         for rows in (1, 2, 4, 8, 16):
             self.adaptive.costs.measured(rows, seconds(rows))
 
@@ -83,12 +84,11 @@ def test_an_answer_serves_later_ones_of_its_scope():
 
 
 def test_a_datastore_serves_the_answers_that_quote_it(tmp_path):
-    """Its options come from JSON, as vLLM passes them to its processes."""
     text = list(range(20, 60))
     write_corpus(tmp_path, [text], "a" * 64)
-    stored = {"config": {"folder": str(tmp_path), "scopes": ["tenant s"]}, "tokenizer": "a" * 64}
+    stored = Stored(DatastoreConfig(folder=tmp_path, scopes=("tenant s",)), "a" * 64)
     for name, known in (("tenant s/a", True), ("tenant t/a", False)):
-        world = World(stored=Stored(**stored))
+        world = World(stored=stored)
         say(world, name, text[:9])
         choice = world.step({name: [text[9]]})
         assert (choice.tokens_of(0, {})[:2] == text[10:12]) == known
@@ -102,7 +102,7 @@ def test_an_answer_of_another_method_serves_later_ones():
     world.running.clear()
     say(world, "s/b", answer[:4])
     assert world.step({"s/b": [answer[4]]}).tokens_of(0, {})[:2] == answer[5:7]
-    assert not world.adaptive._others
+    assert list(world.adaptive._sequences) == ["s/b"]
 
 
 @pytest.mark.parametrize("rows", [None, []])
@@ -132,7 +132,7 @@ def test_of_each_sequences_draft_as_much_is_verified_as_pays():
     for _ in range(120):
         came = {"/a": [next(token) for _ in range(world.drafted.get("/a", 0) + 1)]}
         choice = world.step(came | {"/b": [next(token)]})
-        world.draft("medusa", choice.tokens, 0.05, "/a", "/b")
+        world.draft("medusa", max(choice.drafted.values(), default=0), 0.05, "/a", "/b")
         for row, tokens in choice.drafted.items():
             drafts = {row: [1, 2, 3]}
             assert choice.tokens_of(row, drafts) == [1, 2, 3][:tokens]
@@ -156,7 +156,7 @@ def test_who_drafted_each_step_is_told_once_the_request_has_ended():
         taken = world.drafted.get("/a", 0)
         drafters += ["vllm_medusa" if taken else "none"] * (step > 0)
         choice = world.step({"/a": [next(token) for _ in range(taken + 1)]})
-        world.draft("medusa", choice.tokens, 0.05, "/a")
+        world.draft("medusa", max(choice.drafted.values(), default=0), 0.05, "/a")
     world.running.clear()
     assert drafters.count("vllm_medusa") > 30
     assert world.adaptive.authors.take("asked /a") == drafters

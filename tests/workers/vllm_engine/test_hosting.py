@@ -72,7 +72,7 @@ def test_a_row_gets_the_drafts_of_whom_was_chosen_for_it(drafters, chosen, monke
     hosted, asked = drafters
     drafted = {2: 3} if chosen else {}
     choice = Choice({1: [5], 2: [5, 5]}, chosen, drafted)
-    monkeypatch.setattr(hosted._adaptive, "choose", lambda *_: choice)
+    monkeypatch.setattr(hosted.adaptive, "choose", lambda *_: choice)
     drafts = hosted.propose(SimpleNamespace(), [[1], [1], [1], [1]], *[None] * 7)
     of_second = {"medusa": [7, 7, 7], "eagle3": [8, 8, 8], None: [5, 5]}[chosen]
     assert drafts == [[8] * 4, [5], of_second, []]
@@ -91,7 +91,7 @@ def proposed(hosted: Any) -> list[list[int]]:
 
 
 def chooses(hosted: Any, choice: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(hosted._adaptive, "choose", lambda *_: choice)
+    monkeypatch.setattr(hosted.adaptive, "choose", lambda *_: choice)
 
 
 @pytest.mark.parametrize("wrong", [broken, lambda *_: {9: [1]}, lambda *_: {2: [-1]}])
@@ -100,12 +100,12 @@ def test_a_drafter_that_fails_costs_its_rows_their_drafts(drafters, monkeypatch,
     hosted, _ = drafters
     chooses(hosted, Choice({1: [5], 2: [5, 5]}, "medusa", {2: 3}), monkeypatch)
     told = []
-    monkeypatch.setattr(hosted._adaptive, "undrafted", told.append)
+    monkeypatch.setattr(hosted.adaptive, "undrafted", told.append)
     monkeypatch.setattr(hosted._drafters["medusa"], "propose", wrong)
     for _ in range(IN_A_ROW + 2):
         assert proposed(hosted) == [[8] * 4, [5], [5, 5], []]
     assert told == [["2"]] * (IN_A_ROW + 2)
-    assert hosted.failures == {"medusa": IN_A_ROW}  # then it rests
+    assert hosted.attempts.failures.counts == {"medusa": IN_A_ROW}  # then it rests
 
 
 @pytest.mark.parametrize("call", ["take", "propose", "keep_up"])
@@ -116,7 +116,7 @@ def test_a_drafter_with_kv_leaves_requests_alone_that_it_failed_at(drafters, mon
     monkeypatch.setattr(eagle, call, broken)
     drafts = proposed(hosted)
     assert drafts[1:] == [[5], [7] * 3, []]
-    assert hosted.failures == {"eagle3": 1}
+    assert hosted.attempts.failures.counts == {"eagle3": 1}
     lost = {"take": {"0", "1", "2"}, "propose": {"0"}, "keep_up": {"1"}}
     assert eagle._lost == lost[call]
 
@@ -124,10 +124,10 @@ def test_a_drafter_with_kv_leaves_requests_alone_that_it_failed_at(drafters, mon
 def test_a_choice_that_fails_is_none(drafters, monkeypatch):
     hosted, _ = drafters
     restarted = []
-    monkeypatch.setattr(hosted._adaptive, "choose", broken)
-    monkeypatch.setattr(hosted._adaptive, "restart", lambda: restarted.append(1))
+    monkeypatch.setattr(hosted.adaptive, "choose", broken)
+    monkeypatch.setattr(hosted.adaptive, "restart", lambda: restarted.append(1))
     assert proposed(hosted) == [[8] * 4, [], [], []]
-    assert hosted.failures == {"adaptive": 1}
+    assert hosted.attempts.failures.counts == {"adaptive": 1}
     assert restarted
 
 

@@ -11,7 +11,7 @@ from workers.bundle import Bundle
 from workers.drafting.lookup.datastore import write_corpus
 from workers.methods import get_method
 from workers.vllm_engine import shared
-from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
+from workers.vllm_engine.drafting.portfolio import KEY, PORTFOLIO, Portfolio
 from workers.vllm_engine.drafting.rows import kept_tokens, last_accepted, masked, rejected_tokens
 
 
@@ -26,7 +26,7 @@ def changed(name: str, **fields) -> MethodSpec:
 def portfolio(bundle: Bundle, *names: str) -> Portfolio:
     """As a worker process reads it, from JSON."""
     text = json.dumps(shared.additional_config(specs(*names), bundle))
-    return Portfolio.from_config(json.loads(text)[KEY])
+    return PORTFOLIO.validate_python(json.loads(text)[KEY])
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,6 @@ def test_drafters_without_kv_are_hosted_by_a_class_of_ours(bundle):
     options = shared.speculative_config(specs("vllm_naive", "vllm_ngram", "vllm_medusa"), bundle)
     assert options["method"] == "custom_class"
     assert options["rejection_sample_method"] == "standard"
-    assert shared.speculative_config(specs("vllm_naive"), bundle) is None
 
 
 def test_the_adaptive_method_is_told_of_a_datastore_and_a_bad_one_is_refused(bundle, tmp_path):
@@ -66,8 +65,8 @@ def test_the_adaptive_method_is_told_of_a_datastore_and_a_bad_one_is_refused(bun
         shared.additional_config(specs("vllm_adaptive"), bundle, config)
     write_corpus(tmp_path, [[1, 2, 3]], bundle.tokenizer_hash)
     text = json.dumps(shared.additional_config(specs("vllm_adaptive"), bundle, config))
-    options = Portfolio.from_config(json.loads(text)[KEY]).adaptive
-    assert options.stored.open()
+    options = PORTFOLIO.validate_python(json.loads(text)[KEY]).adaptive
+    assert options.stored.config == config
     assert shared.additional_config(specs("vllm_ngram"), bundle, config)[KEY]["adaptive"] is None
 
 
@@ -107,9 +106,8 @@ def test_rejected_tokens_are_left_out_of_the_chosen_rows():
     assert rejected == [3, 0, 0, 0]
     # Row 0 has its last token and 4 drafted ones, row 3 a part of a prompt.
     begin = np.array([0, 5, 6, 9, 15], dtype=np.int32)
-    places, starts = kept_tokens(begin, [0, 2, 3], rejected)
-    assert places.tolist() == [0, 1, 6, 7, 8, 9, 10, 11, 12, 13, 14]
-    assert starts.tolist() == [0, 2, 5, 11]
+    places = kept_tokens(begin, [0, 2, 3], rejected)
+    assert [each.tolist() for each in places] == [[0, 1], [6, 7, 8], [9, 10, 11, 12, 13, 14]]
 
 
 def test_heads_read_the_position_of_the_last_valid_token():
@@ -123,9 +121,9 @@ def test_other_rows_tokens_are_hidden():
 
 def test_the_adaptive_method_brings_the_drafters_that_the_bundle_has(bundle, monkeypatch):
     """Their acceptance begins as the bundle's routing table says."""
-    monkeypatch.setattr(shared, "routed_shares", lambda _table, method, tokens: (method, tokens))
+    monkeypatch.setattr(shared, "routed_shares", lambda _table, _, tokens: (0.5, tokens))
     found = portfolio(bundle, "vllm_adaptive", "vllm_ngram")
-    assert found.adaptive.learned[0].usual == ["vllm_medusa", 4]
+    assert found.adaptive.learned[0].usual == (0.5, 4.0)
     assert set(found.drafters) == {"ngram", "medusa", "eagle3"}
     assert found.host == "eagle3"
     assert found.methods["vllm_adaptive"].drafter == "adaptive"
@@ -143,6 +141,7 @@ def test_look_ups_alone_need_no_drafter_of_vllms(bundle):
     assert options["num_speculative_tokens"] == 6
     assert shared.shares([spec])
     assert not shared.shares(specs("vllm_ngram"))
+    assert not shared.shares([*specs("vllm_naive"), changed("vllm_naive")])
 
 
 @pytest.mark.parametrize(

@@ -98,15 +98,15 @@ async def test_log_probabilities_are_the_targets(engine, prompts):
 async def test_a_missing_log_probability_ends_the_answer_with_an_error(
     engine, prompts, monkeypatch
 ):
-    from workers.vllm_engine.answer import Answer
+    from workers.vllm_engine.answer import VllmAnswer
 
-    step = Answer.step
+    step = VllmAnswer.step
 
     def without(answer, output):
         output.outputs[0].logprobs = [None] * len(output.outputs[0].token_ids)
         return step(answer, output)
 
-    monkeypatch.setattr(Answer, "step", without)
+    monkeypatch.setattr(VllmAnswer, "step", without)
     answer = await decode(engine, METHOD, prompts[1], max_tokens=8, logprobs=2)
     assert (answer.finish, answer.tokens) == ("error", [])
     assert "no log probability" in answer.error

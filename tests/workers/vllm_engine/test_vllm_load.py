@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from schemas import DecodeRequest, SamplingParams
-from workers.engine_load import EngineLoad
+from schemas.prefixes import HASH_BYTES, REPORTED, prefix_hashes
+from workers.engine import load_report
+from workers.engine_load import EngineLoad, RecentPrefixes
 
 
 @dataclass
@@ -28,19 +30,21 @@ def test_a_prompt_that_is_being_read_has_a_place_and_does_not_wait():
     reading, begun = answer("reading"), answer("begun", output_tokens=5)
     for one in (reading, begun):
         load.begin(one)
-    assert load.counts()[:3] == (2, 0, 95)
-    load.iterated(running=2, waiting=0, usage=0.1)
-    assert load.counts()[:3] == (2, 0, 95)
+    for _ in range(2):
+        report = load_report("r", (), load, healthy=True)
+        assert (report.running, report.waiting, report.outstanding_tokens) == (2, 0, 95)
+        load.iterated(running=2, waiting=0, usage=0.1)
 
     late = answer("late")
     load.begin(late)
     load.iterated(running=2, waiting=1, usage=0.1)
-    assert load.counts()[:3] == (2, 1, 145)
-    assert list(load.requests()) == ["begun", "reading", "late"]
-    assert load.running_by_method() == {"naive": 1, "eagle": 1}
+    report = load_report("r", (), load, healthy=True)
+    assert (report.running, report.waiting, report.outstanding_tokens) == (2, 1, 145)
+    assert list(report.requests) == ["begun", "reading", "late"]
+    assert report.running_by_method == {"naive": 1, "eagle": 1}
     load.end(reading)
     load.end(begun)
-    assert load.counts()[:2] == (0, 1)
+    assert [len(each) for each in load.underway()] == [0, 1]
 
 
 def test_who_decodes_is_counted_as_answers_begin_and_end():
@@ -71,3 +75,15 @@ def test_answers_without_a_step_are_a_stall():
     assert load.stalled(50.0), "who comes later changes nothing"
     load.iterated(running=2, waiting=0, usage=0.1)
     assert not load.stalled(50.0)
+
+
+def test_the_prefixes_of_the_newest_texts_are_reported_while_the_cache_has_room():
+    recent, texts = RecentPrefixes(), [[n, *range(1_000)] for n in range(200)]
+    for text in texts:
+        recent.add(text, "acme", slots=100_000)
+    found = recent.hashes()
+    assert len(found) == REPORTED * HASH_BYTES
+    newest = prefix_hashes(texts[-1], "acme")
+    assert found.startswith(b"".join(newest))
+    recent.add([7] * 1_000, "", slots=1_500)
+    assert recent.hashes() == b"".join(prefix_hashes([7] * 1_000, ""))

@@ -11,7 +11,7 @@ from conftest_bundle import DEMO
 from ops.main import app
 from ops.operate.vllm_server import startable
 from workers.methods import get_method
-from workers.vllm_engine.drafting.portfolio import KEY, REQUESTS, Portfolio
+from workers.vllm_engine.drafting.portfolio import KEY, PORTFOLIO, REQUESTS
 from workers.vllm_engine.environment import OPENMP
 from workers.vllm_engine.serve_command import serve_command
 
@@ -55,7 +55,7 @@ def test_a_bundles_methods_heads_and_salts_are_in_the_printed_command(capsys):
     assert "--max-model-len=64" in words
     assert flag(words, "--per-request-spec-decode-metrics") == "summary"
     config = json.loads(flag(words, "--additional-config"))
-    portfolio = Portfolio.from_config(config[KEY])
+    portfolio = PORTFOLIO.validate_python(config[KEY])
     assert set(portfolio.methods) == {"ngram", "medusa", "eagle3", "adaptive"}
     assert [one.method for one in portfolio.adaptive.learned] == ["medusa", "eagle3"]
     salts = {"naive": None, "ngram": None, "medusa": None, "eagle3": "eagle3"}
@@ -73,7 +73,7 @@ def test_a_bundle_may_tune_the_adaptive_method_without_settings_of_its_drafter(t
     (tmp_path / "bundle.json").write_text(json.dumps(manifest))
     words = serve_command(str(tmp_path), ["ngram"], "ngram", []).arguments
     config = json.loads(flag(words, "--additional-config"))
-    assert Portfolio.from_config(config[KEY]).methods["adaptive"].tokens == 3
+    assert PORTFOLIO.validate_python(config[KEY]).methods["adaptive"].tokens == 3
 
 
 def test_a_model_of_the_hub_has_weights_by_name_and_look_ups_without_a_host():

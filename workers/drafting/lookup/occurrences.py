@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 EXAMINED = 32
@@ -59,6 +59,11 @@ class Places:
         """Return the places of an n-gram, the oldest first."""
         return _spelled_out(self.places.get(gram))
 
+    def last_of(self, pattern: Sequence[int], sizes: Iterable[int]) -> list[int]:
+        """Return places of a pattern's last n tokens, for the first n of `sizes` with any."""
+        grams = (key_of(pattern[-n:]) for n in sizes if n <= len(pattern))
+        return next(filter(None, map(self.some, grams)), [])
+
     def some(self, gram: bytes) -> list[int]:
         """Return the places of an n-gram, or the first and the last of many (EXAMINED)."""
         known = self.places.get(gram)
@@ -101,11 +106,11 @@ class Index:
 
     def find(self, pattern: Sequence[int]) -> list[Occurrence]:
         """Return where the text has the pattern's last n tokens, for the longest n with any."""
-        for n in self._anchors:
-            ends = self._ends.some(key_of(pattern[-n:])) if n <= len(pattern) else []
-            if ends:
-                return [occurrence(self._text, end, pattern) for end in ends]
-        return []
+        return [occurrence(self._text, end, pattern) for end in self.ends(pattern)]
+
+    def ends(self, pattern: Sequence[int]) -> list[int]:
+        """Return the indexes after these places, ascending."""
+        return self._ends.last_of(pattern, self._anchors)
 
 
 def _spelled_out(known: int | bytearray | None) -> list[int]:

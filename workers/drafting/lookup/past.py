@@ -112,13 +112,8 @@ class PastAnswers:
     def find(self, scope: str, pattern: Sequence[int]) -> list[Occurrence]:
         """Return where the scope's answers have the pattern's last tokens; see Index.find."""
         known = self._scopes.get(scope)
-        if known is None:
-            return []
-        for n in ANCHORS:
-            places = known.some(key_of(pattern[-n:])) if n <= len(pattern) else []
-            if places:
-                return [self._at(place, pattern) for place in places]
-        return []
+        places = [] if known is None else known.last_of(pattern, ANCHORS)
+        return [self._at(place, pattern) for place in places]
 
     def _at(self, place: int, pattern: Sequence[int]) -> Occurrence:
         _, piece = self._pieces[place >> SHIFT]

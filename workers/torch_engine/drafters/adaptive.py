@@ -12,7 +12,7 @@ from workers.drafting.lookup.past import PAST_BYTES, PastAnswers
 from workers.drafting.step_costs import Finished
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.learned import Learned, learned_by
-from workers.torch_engine.interfaces import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Drafter, Proposal, TargetOutput
 from workers.torch_engine.models.kv_pool import TREE_ROOM, Lease
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
@@ -20,7 +20,7 @@ from workers.torch_engine.tree import ROOT, Path
 
 
 @register("drafter", "adaptive")
-class Adaptive:
+class Adaptive(Drafter):
     """Draft as `Controller` chooses before every step.
 
     A learned drafter grows a tree or a chain; looked-up tokens are merged into it, and of all nodes
@@ -30,8 +30,6 @@ class Adaptive:
     datastore. look_ups: False drafts with the learned ones alone. Tokens are chosen, not
     sampled. Raises BundleError where no drafter is left, ValueError naming a bad setting.
     """
-
-    has_distribution = False
 
     def __init__(
         self,

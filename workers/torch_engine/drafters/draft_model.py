@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from workers.drafting.step_costs import CATCH_UP
 from workers.torch_engine.build_context import BuildContext
-from workers.torch_engine.drafters.kv_drafter import KvDrafter
-from workers.torch_engine.interfaces import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Drafter, Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.drafter_kv_rows import DrafterKvRows
 from workers.torch_engine.models.kv_pool import Lease
@@ -17,6 +16,24 @@ from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.tree_growth import frontier_span, grow, kept_slots
 
 
+class KvDrafter(Drafter):
+    """Keep and free the drafter's rows together with the target's."""
+
+    _rows: DrafterKvRows
+
+    def keep(self, sequence: DecodeSequence) -> None:
+        """Keep the sequence's row."""
+        self._rows.keep(sequence.lease)
+
+    def drop(self, lease: Lease) -> None:
+        """Free a kept row."""
+        self._rows.drop(lease)
+
+    def release(self, sequence: DecodeSequence) -> None:
+        """Free the sequence's row."""
+        self._rows.release(sequence.lease)
+
+
 @register("drafter", "draft_model")
 class DraftModel(KvDrafter):
     """Draft autoregressively, the whole batch one level at a time.
@@ -26,7 +43,6 @@ class DraftModel(KvDrafter):
     drafts nothing, so that no other sequence waits for it.
     """
 
-    captures: frozenset[int] = frozenset()
     has_distribution = True
 
     def __init__(self, context: BuildContext, *, part: str = "draft") -> None:

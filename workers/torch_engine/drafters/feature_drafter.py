@@ -10,8 +10,8 @@ from torch import Tensor
 from workers.bundle import BundleError
 from workers.drafting.step_costs import CATCH_UP
 from workers.torch_engine.build_context import BuildContext
+from workers.torch_engine.drafters.draft_model import KvDrafter
 from workers.torch_engine.drafters.head_versions import HeadVersions
-from workers.torch_engine.drafters.kv_drafter import KvDrafter
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.drafter_kv_rows import DrafterKvRows

@@ -4,7 +4,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, TypeVar
 
 from workers.head_files import refuse_not_finite
 from workers.torch_engine.sequence import DecodeSequence
@@ -55,11 +55,6 @@ class HeadVersions(Generic[Head]):
                 self._active, self._canary, self._share = serving
                 self.changes += 1
 
-    @property
-    def active(self) -> Head:
-        """The head of the active version."""
-        return self._loaded[self._active]
-
     def bind(self, sequence: DecodeSequence) -> int:
         """Return the version that drafts for a sequence. The first call chooses it, by a hash of
         the request's id that differs by part."""
@@ -88,10 +83,3 @@ class HeadVersions(Generic[Head]):
             if not self._sequences.get(version):
                 del self._loaded[version]
                 self._sequences.pop(version, None)
-
-
-@runtime_checkable
-class Versioned(Protocol):
-    """A drafter whose head can be exchanged while it drafts."""
-
-    versions: HeadVersions[Any]

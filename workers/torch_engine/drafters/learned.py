@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workers.batch_schedule import schedule_of
 from workers.drafting.acceptance import Acceptance, routed_shares
 from workers.drafting.controller import Decision
 from workers.drafting.estimates import Estimates
 from workers.portfolio import decodable, method_of
 from workers.torch_engine import registry
 from workers.torch_engine.build_context import BuildContext
-from workers.torch_engine.drafters.head_versions import Versioned
-from workers.torch_engine.interfaces import Drafter, Plan, Proposal, Remembering, Tree
+from workers.torch_engine.interfaces import Drafter, Plan, Proposal, Tree
 from workers.torch_engine.sequence import DecodeSequence
-from workers.torch_engine.tree import ROOT, Path
+from workers.torch_engine.tree import ROOT
 
 NODES = 16
 """Of the tree `eagle2` that drafters grow, of which what pays is verified."""
@@ -40,11 +38,6 @@ class Learned:
     shares: Sequence[float] = ()
     _changes: int = 0
 
-    def __post_init__(self) -> None:
-        # Asked in every step and of every sequence; isinstance of a protocol takes 30 µs.
-        self._remembering = self.drafter if isinstance(self.drafter, Remembering) else None
-        self._versions = self.drafter.versions if isinstance(self.drafter, Versioned) else None
-
     def plan(self, decision: Decision) -> Plan:
         """Return the parts that draft for a decision."""
         self.price = decision.price
@@ -55,15 +48,16 @@ class Learned:
     def exchanged(self) -> bool:
         """Return whether its head was exchanged since the last call."""
         before = self._changes
-        self._changes = self._versions.changes if self._versions else 0
+        self._changes = self.drafter.versions.changes if self.drafter.versions else 0
         return self._changes != before
 
     def missing(self, sequence: DecodeSequence) -> int | None:
         """Return the tokens of a sequence that it must read before it drafts; None where it has no
         head for it."""
-        if self._versions is not None and self._versions.of(sequence) is None:
+        versions = self.drafter.versions
+        if versions is not None and versions.of(sequence) is None:
             return None
-        return self._remembering.unread(sequence) if self._remembering else 0
+        return self.drafter.unread(sequence)
 
     def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
         """Return the greatest depth."""
@@ -75,9 +69,6 @@ class Learned:
         depth, greedy = proposal.depths[proposal.frontier[0]], _greedy(proposal)
         reached = sum(self.acceptance.probability(one, depth, greedy=greedy) for one in values)
         return min(1.0, reached) * self.shares[min(depth + 1, len(self.shares) - 1)] > self.price
-
-    def observe(self, proposal: Proposal, path: Path) -> None:
-        """Do nothing: `learn` learns from every draft, verified or not."""
 
     def probabilities(self, draft: Proposal) -> list[float]:
         """Return the probability that each node is accepted, none above its parent's."""
@@ -115,6 +106,7 @@ def learned_by(name: str, context: BuildContext, estimates: Estimates) -> Learne
     trees = dict[int, Tree]()
     for width in range(1, WIDEST + 1):
         trees[width] = registry.build("tree", "eagle2", context, {"nodes": NODES, "k": width})
-    levels = schedule_of(spec).gamma(1)
+    stop = registry.build("stop", spec.stop, context, spec.settings.get("stop", {}))
+    levels: int = stop.gamma(1)
     usual = routed_shares(context.bundle.path / "routing", name, levels)
     return Learned(Acceptance(name, levels + DEEPER, usual, estimates), drafter, trees)

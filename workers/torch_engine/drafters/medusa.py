@@ -8,10 +8,9 @@ from torch import Tensor
 
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafters.head_versions import HeadVersions
-from workers.torch_engine.interfaces import Proposal, TargetOutput
+from workers.torch_engine.interfaces import Drafter, Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.medusa import MedusaHeads
-from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.registry import register
 from workers.torch_engine.sequence import DecodeSequence
@@ -20,11 +19,11 @@ from workers.torch_engine.tree_growth import grow
 
 
 @register("drafter", "medusa")
-class Medusa:
+class Medusa(Drafter):
     """Draft level k of every tree with head k, whatever the levels above hold.
 
     part: the bundle's part that holds the heads. They read the state from which the last emitted
-    token was chosen.
+    token was chosen, and that token is always read.
     """
 
     captures = frozenset({FINAL})
@@ -59,10 +58,6 @@ class Medusa:
             return level.rows([row[proposal.sequence.id] for proposal in active])
 
         grow(proposals, read)
-
-    def begin(self, sequence: DecodeSequence, lease: Lease, source: Lease, length: int) -> int:  # noqa: ARG002
-        """Return `length`: the last token's state is enough, and that token is always read."""
-        return length
 
     def commit(self, proposal: Proposal, path: Path, output: TargetOutput) -> None:
         """Keep the state at the end of the path."""

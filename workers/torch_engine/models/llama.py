@@ -1,6 +1,7 @@
 """The forward of Llama and its relatives: fused weights, our own KV pool, several sequences."""
 
 import logging
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -116,7 +117,8 @@ class Llama:
         shape = read_shape(folder)
         weights = load_packed_weights(folder, shape)
         packed = [name for name, weight in weights.items() if is_packed(weight)]
-        copied = sum(stored_tensors(folder)[name].bytes for name in packed)
+        stored = stored_tensors(folder)
+        copied = sum(2 * math.prod(stored[name].shape) for name in packed)
         fits = copied <= MEMORY_SHARE * psutil.virtual_memory().available
         copies = fits and copy_pays(weights[packed[0]])
         log.info(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from schemas.prefixes import REPORTED, prefix_hashes
 from workers.torch_engine.models.kv_pool import KvPool, Lease
@@ -65,12 +65,8 @@ class PrefixCache:
 
         Safe in any thread.
         """
-        found: dict[bytes, None] = {}
-        for holding in reversed(self._kept.copy()):
-            found.update(dict.fromkeys(holding.hashes))
-            if len(found) >= REPORTED:
-                break
-        return b"".join(islice(found, REPORTED))
+        every = chain.from_iterable(holding.hashes for holding in reversed(self._kept.copy()))
+        return b"".join(islice(dict.fromkeys(every), REPORTED))
 
     def take(
         self, prompt: list[int], running: Iterable[Holding], scope: str

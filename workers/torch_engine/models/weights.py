@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from workers.bundle import BundleError
+from workers.head_files import load_weights
 from workers.torch_engine.models.block_weights import (
     PACKED,
     is_packed,
@@ -116,19 +117,6 @@ groups (see block_weights)."""
 
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Matrices that a layer joins: all of them are in groups, or none."""
-
-
-def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Load every tensor of a model, from one file or several; raises BundleError as
-    `stored_tensors` does."""
-    stored_tensors(folder)
-    weights: dict[str, Tensor] = {}
-    for file in weight_files(folder):
-        try:
-            weights.update(load_file(file))
-        except SafetensorError as error:
-            raise BundleError(f"{file}: {error}: download it again") from error
-    return weights
 
 
 def load_model_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:

@@ -73,13 +73,11 @@ class Fuzzy:
         self._threshold = threshold
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """Return one path per proposal. Raises ValueError for trees that are not chains."""
+        """Return one path per proposal."""
         return [self._verify(proposal, output) for proposal in proposals]
 
     def _verify(self, proposal: Proposal, output: TargetOutput) -> Path:
         sequence, kept = proposal.sequence, 0
-        if not proposal.is_chain:
-            raise ValueError("verifier 'fuzzy' takes chains only")
         if len(proposal):
             rows = slice(proposal.row, proposal.row + len(proposal))
             distance = self._divergence(*_distributions(proposal, output, rows))

@@ -25,8 +25,6 @@ class OneHot(LosslessVerifier):
     takes_sampled = False
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
-        if any(any(proposal.sampled) for proposal in proposals):
-            raise ValueError("verifier 'one_hot' takes chosen tokens only; these were sampled")
         walks = {p.sequence.id: _Walk(uniforms(len(p), p.sequence.rng)) for p in proposals}
 
         def below(proposal: Proposal, node: int, chances: list[float]) -> int | None:

@@ -116,25 +116,6 @@ def split_greedy(
     return paths, [p for p in proposals if p.sequence.sampling.temperature > 0.0]
 
 
-def choose_or_sample(
-    proposals: Sequence[Proposal],
-    output: TargetOutput,
-    sample: Callable[[list[Proposal], TargetOutput], dict[int, Path]],
-) -> list[Path]:
-    """Return one path per proposal. The target chooses the tokens of proposals at temperature 0 or
-    with a seed; sample: returns the paths of the others, by sequence id.
-
-    Under a seed the target chooses a token at every node, by its warped distribution and the noise
-    of the token's place in the response alone: whatever was drafted, the response is the same.
-    """
-    paths, sampled = split_greedy(proposals, output)
-    seeded = [p for p in sampled if p.sequence.sampling.seed is not None]
-    paths |= follow_choices(seeded, output, _under_seeds)
-    if unseeded := [p for p in sampled if p.sequence.sampling.seed is None]:
-        paths |= sample(unseeded, output)
-    return [paths[proposal.sequence.id] for proposal in proposals]
-
-
 class LosslessVerifier(ABC):
     """Base of verifiers whose tokens are distributed as the target's, by `_sample`."""
 
@@ -146,8 +127,18 @@ class LosslessVerifier(ABC):
         super().__init__()
 
     def verify(self, proposals: Sequence[Proposal], output: TargetOutput) -> list[Path]:
-        """Return one path per proposal. Raises ValueError for trees that it does not take."""
-        return choose_or_sample(proposals, output, self._sample)
+        """Return one path per proposal. The target chooses the tokens of proposals at temperature
+        0 or with a seed.
+
+        Under a seed it chooses a token at every node, by its warped distribution and the noise of
+        the token's place in the response alone: whatever was drafted, the response is the same.
+        """
+        paths, sampled = split_greedy(proposals, output)
+        seeded = [p for p in sampled if p.sequence.sampling.seed is not None]
+        paths |= follow_choices(seeded, output, _under_seeds)
+        if unseeded := [p for p in sampled if p.sequence.sampling.seed is None]:
+            paths |= self._sample(unseeded, output)
+        return [paths[proposal.sequence.id] for proposal in proposals]
 
     @abstractmethod
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:

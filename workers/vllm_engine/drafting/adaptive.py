@@ -7,12 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from workers.drafting.acceptance import Acceptance
 from workers.drafting.controller import LOOK_UPS, NOBODY, PREDICTION, Batch, Controller
 from workers.drafting.estimates import Estimates
 from workers.drafting.failures import Failures
+from workers.drafting.lookup.datastore import Datastore
 from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.lookup.prediction import Prediction
@@ -32,24 +33,11 @@ class Choice:
     drafter: str | None = None
     drafted: Mapping[int, int] = field(default_factory=dict)
 
-    @property
-    def tokens(self) -> int:
-        """The length of the longest learned draft."""
-        return max(self.drafted.values(), default=0)
-
     def tokens_of(self, row: int, drafts: Mapping[int, list[int]]) -> list[int]:
         """Return a row's draft. drafts: the learned drafter's, by row."""
         if row in self.drafted and row in drafts:
             return drafts[row][: self.drafted[row]]
         return self.looked_up.get(row, [])
-
-
-class Follower(Protocol):
-    """A drafter with KV of its own, which catches up when it drafts again."""
-
-    def unread(self, request: str) -> int:
-        """Return the tokens of a request that it must read first."""
-        ...
 
 
 @dataclass(eq=False)
@@ -89,24 +77,27 @@ class Adaptive:
     """Choose drafts with `Controller`, from what vLLM's steps show.
 
     Steps are timed from one choice to the next. The responses of all methods are looked up later.
-    followers: the drafters with KV of their own. failures: counts and disables drafters that fail.
+    unread: by drafter with KV of its own, the tokens of a request that it must read before it
+    drafts. failures: counts and disables drafters that fail.
     """
 
     def __init__(
         self,
         options: Options,
-        followers: Mapping[str, Follower],
+        unread: Mapping[str, Callable[[str], int]],
         clock: Callable[[], float] = time.perf_counter,
         failures: Failures | None = None,
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
-        stored = None if options.stored is None else options.stored.open()
+        stored = None
+        if options.stored is not None:
+            stored = Datastore(options.stored.config, options.stored.tokenizer)
         estimates = Estimates()
         self._look_ups = LookUps(
             least=options.least, past=self._past, datastore=stored, estimates=estimates
         )
         self._methods = {one.drafter: one.method for one in options.learned}
-        self._followers, self._clock = followers, clock
+        self._unread, self._clock = unread, clock
         self._failures = failures or Failures()
         self.costs, self.authors = StepCosts(), Authors()
         self.controller = Controller(
@@ -114,7 +105,6 @@ class Adaptive:
             *(self.costs, self._look_ups, self._failures, estimates),
         )
         self._sequences: dict[str, _Sequence] = {}
-        self._others: dict[str, _Sequence] = {}
         self._before: frozenset[str] = frozenset()
         self._began, self._drafting = 0.0, 0.0
 
@@ -174,7 +164,6 @@ class Adaptive:
         for sequence in self._sequences.values():
             self.controller.forget(sequence.id)
         self._sequences.clear()
-        self._others.clear()
 
     @contextmanager
     def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
@@ -191,8 +180,8 @@ class Adaptive:
         return None if self._failures.rests(drafter) else self._missing(drafter, requests)
 
     def _missing(self, drafter: str, requests: Sequence[str]) -> list[int]:
-        follower = self._followers.get(drafter)
-        return [follower.unread(one) if follower else 0 for one in requests]
+        unread = self._unread.get(drafter, lambda _: 0)
+        return [unread(one) for one in requests]
 
     def _look_up_in(self, name: Hashable) -> None:
         one = self._sequences[str(name)]
@@ -220,12 +209,11 @@ class Adaptive:
 
     def _follow(self, step: Step, rows: Sequence[int], batch: int) -> None:
         """End requests that are gone, and keep other methods' responses for later look-ups."""
-        for known in (self._sequences, self._others):
-            for request in step.gone(known):
-                self._end(known.pop(request))
+        for request in step.gone(self._sequences):
+            self._end(self._sequences.pop(request))
         self._past.work()
         for row in set(range(batch)).difference(rows) if self._past.capacity else ():
-            other = self._known(self._others, step, row)
+            other = self._known(step, row)
             other.skipped = other.prompt_tokens  # its prompt is never looked up in
             other.follow(step, row)
 
@@ -233,7 +221,7 @@ class Adaptive:
         """Learn what the target accepted of a row's draft."""
         if step.request(row) not in self._sequences:
             self.authors.begin(step.asked(row)[0])
-        one = self._known(self._sequences, step, row)
+        one = self._known(step, row)
         new, drafted = step.sampled[row], step.drafted()[row]
         one.follow(step, row)
         if new:
@@ -244,18 +232,18 @@ class Adaptive:
             one.used, one.looked_up = None, []
         return one
 
-    @staticmethod
-    def _known(among: dict[str, _Sequence], step: Step, row: int) -> _Sequence:
+    def _known(self, step: Step, row: int) -> _Sequence:
         name = step.request(row)
-        if name not in among:
+        if name not in self._sequences:
             asked, scope = step.asked(row)
             begins, predicted = step.prompt_tokens(row), step.predicted(row)
             prediction = Prediction(predicted, begins) if predicted else None
-            kept = step.kept(row)
-            among[name] = _Sequence(
-                *(name, asked, scope, begins, prediction), greedy=step.greedy(row), kept=kept
+            self._sequences[name] = _Sequence(
+                *(name, asked, scope, begins, prediction),
+                greedy=step.greedy(row),
+                kept=step.kept(row),
             )
-        return among[name]
+        return self._sequences[name]
 
     def _end(self, sequence: _Sequence) -> None:
         if sequence.kept:

@@ -193,9 +193,9 @@ class AutoregressiveDrafter:
         """Return each row's tokens of the step, without rejected ones."""
         rejected = rejected_tokens(step.drafted(), step.sampled)
         begin = step.attention.query_start_loc_cpu.numpy()
-        places, starts = kept_tokens(begin, rows, rejected)
-        chosen = torch.from_numpy(places).to(self.proposer.device)
-        sizes = np.diff(starts).tolist()
+        places = kept_tokens(begin, rows, rejected)
+        chosen = torch.from_numpy(np.concatenate(places)).to(self.proposer.device)
+        sizes = [len(place) for place in places]
         lengths = step.attention.seq_lens_cpu_upper_bound
         assert lengths is not None
         begins = [

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from unittest.mock import patch
 
 import torch
-from safetensors.torch import load_file
 from torch import nn
 from vllm.compilation.breakable_cudagraph import (
     BreakableCUDAGraphWrapper,
@@ -26,6 +26,7 @@ from vllm.model_executor.model_loader.reload import (
 from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
+from workers.head_files import load_weights
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
 from workers.vllm_engine.drafting.attempts import Attempts
@@ -33,7 +34,6 @@ from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
 from workers.vllm_engine.drafting.step import Step
-from workers.weight_files import weight_files
 
 if TYPE_CHECKING:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
@@ -117,7 +117,8 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
 
 
 class Drafters:
-    """Draft for each row of a batch with its method's drafter."""
+    """Draft for each row of a batch with its method's drafter. adaptive: the method that chooses,
+    if there is one."""
 
     def __init__(
         self, runner: GPUModelRunner, portfolio: Portfolio, drafters: Mapping[str, Drafter]
@@ -127,12 +128,13 @@ class Drafters:
             name: d for name, d in drafters.items() if isinstance(d, AutoregressiveDrafter)
         }
         learned = [n for n, d in drafters.items() if isinstance(d, WITH_MODEL)]
-        self._attempts = Attempts(self._followers, learned)
+        self.attempts = Attempts(self._followers, learned)
         self._accepted: dict[tuple[str, str], list[int]] = {}
-        self._adaptive: Adaptive | None = None
+        self.adaptive: Adaptive | None = None
         if portfolio.adaptive is not None:
-            failures = self._attempts.failures
-            self._adaptive = Adaptive(portfolio.adaptive, self._followers, failures=failures)
+            failures = self.attempts.failures
+            unread = {name: follower.unread for name, follower in self._followers.items()}
+            self.adaptive = Adaptive(portfolio.adaptive, unread, failures=failures)
 
     def propose(self, *arguments: Any) -> list[list[int]]:
         """Return each row's draft, which may be empty. Drafters without rows do not run.
@@ -148,14 +150,14 @@ class Drafters:
         adaptive = rows_of.pop(ADAPTIVE, [])
         for name, follower in self._followers.items():
             own = sorted([*rows_of.get(name, []), *self._followed(name, adaptive)])
-            self._attempts.call(name, step, own, partial(follower.take, step, own))
+            self.attempts.call(name, step, own, partial(follower.take, step, own))
         choice = self._choice(step, adaptive, wanted)
         asked: dict[str, dict[int, int]] = {}
         for name in self._drafters:
             rows = {row: wanted[row] for row in rows_of.get(name, []) if wanted[row]}
             if name == choice.drafter:
                 rows |= choice.drafted
-            if not (rows and self._attempts.failures.rests(name)):
+            if not (rows and self.attempts.failures.rests(name)):
                 asked[name] = rows
         # Processes of a tensor-parallel engine have different clocks, but must draft alike.
         choice, asked = get_tp_group().broadcast_object((choice, asked))
@@ -163,20 +165,15 @@ class Drafters:
         for name, rows in asked.items():
             if rows or isinstance(self._drafters[name], SuffixDrafter):
                 drafting = partial(self._draft, step, name, rows)
-                drafts |= self._attempts.draft(name, step, sorted(rows), drafting)
+                drafts |= self.attempts.draft(name, step, sorted(rows), drafting)
         for name, follower in self._followers.items():
             if full := follower.full(step):
-                self._attempts.call(name, step, full, partial(follower.keep_up, step, full))
-        if self._adaptive is not None:
+                self.attempts.call(name, step, full, partial(follower.keep_up, step, full))
+        if self.adaptive is not None:
             undrafted = [row for row in choice.drafted if row not in drafts]
-            self._adaptive.undrafted([step.request(row) for row in undrafted])
+            self.adaptive.undrafted([step.request(row) for row in undrafted])
         drafts |= {row: choice.tokens_of(row, drafts) for row in adaptive}
         return [drafts.get(row, [])[: wanted[row]] for row in range(len(methods))]
-
-    @property
-    def failures(self) -> dict[str, int]:
-        """How often each drafter failed."""
-        return dict(self._attempts.failures.counts)
 
     def take_acceptance(self) -> list[tuple[str, str, list[int]]]:
         """Return drafts, draft tokens and accepted ones by method and drafter since the last
@@ -184,20 +181,11 @@ class Drafters:
         counted, self._accepted = self._accepted, {}
         return [(*names, counts) for names, counts in counted.items()]
 
-    def authors(self, request: str) -> list[str]:
-        """Return the drafter of every decode step of an ended request of the adaptive method."""
-        return [] if self._adaptive is None else self._adaptive.authors.take(request)
-
-    def remember(self, folder: Path, key: Mapping[str, str]) -> None:
-        """See Controller.remember."""
-        if self._adaptive is not None:
-            self._adaptive.controller.remember(folder, key)
-
     def exchange(self, drafter: str, folder: Path) -> None:
         """Load another head into a drafter; see `exchange_weights`."""
         exchange_weights(self._drafters[drafter].proposer, self._runner.get_model(), folder)
-        if self._adaptive is not None:
-            self._adaptive.controller.estimates.exchanged(drafter)
+        if self.adaptive is not None:
+            self.adaptive.controller.estimates.exchanged(drafter)
 
     @property
     def eager(self) -> list[str]:
@@ -210,11 +198,12 @@ class Drafters:
     def measure(self) -> None:
         """Time the target's forwards before serving, if there is an adaptive method. The
         shorter of two rounds counts: other work disturbs it least."""
-        if self._adaptive is None:
+        if self.adaptive is None:
             return
-        costs = self._adaptive.costs
+        costs = self.adaptive.costs
         sizes = [rows for rows in MEASURED_ROWS if rows <= self._runner.max_num_tokens]
-        with nullcontext() if self._portfolio.host is None else _left_out(self._runner.drafter):
+        # The drafters are left out of the runner's dummy runs.
+        with patch.object(self._runner.drafter, "dummy_run", lambda *_, **__: None, create=True):
             for rows in sizes:
                 costs.measured(rows, self._measured(rows))
 
@@ -236,29 +225,28 @@ class Drafters:
             if not drafted or not new or method is None:
                 continue
             drafter = method
-            if self._adaptive is not None and self._portfolio.methods[method].drafter == ADAPTIVE:
-                drafter = self._adaptive.author(step.request(row))
+            if self.adaptive is not None and self._portfolio.methods[method].drafter == ADAPTIVE:
+                drafter = self.adaptive.author(step.request(row))
             counts = self._accepted.setdefault((method, drafter), [0, 0, 0])
             for at, more in enumerate((1, drafted, len(new) - 1)):
                 counts[at] += more
 
     def _choice(self, step: Step, adaptive: list[int], wanted: list[int]) -> Choice:
         """Return what the adaptive method drafts; nothing where choosing fails."""
-        adaptive_method = self._adaptive
-        if adaptive_method is None:
+        if self.adaptive is None:
             return Choice()
-        choose = partial(adaptive_method.choose, step, adaptive, wanted)
-        choice = self._attempts.call(ADAPTIVE, step, (), choose)
+        choose = partial(self.adaptive.choose, step, adaptive, wanted)
+        choice = self.attempts.call(ADAPTIVE, step, (), choose)
         if choice is None:
-            adaptive_method.restart()
+            self.adaptive.restart()
         return choice or Choice()
 
     def _draft(self, step: Step, name: str, rows: Mapping[int, int]) -> dict[int, list[int]]:
         """Return one drafter's drafts. rows: tokens by row. The adaptive method learns the time."""
         tokens = max(rows.values(), default=0)
         timed: AbstractContextManager[None] = nullcontext()
-        if self._adaptive is not None:
-            timed = self._adaptive.timed(name, tokens, [step.request(row) for row in rows])
+        if self.adaptive is not None:
+            timed = self.adaptive.timed(name, tokens, [step.request(row) for row in rows])
         with timed:
             return self._drafters[name].propose(step, sorted(rows), tokens)
 
@@ -315,14 +303,6 @@ def refuse_groups(drafters: Mapping[str, Drafter], cache: KVCacheConfig) -> None
                 )
 
 
-@contextmanager
-def _left_out(host: Any) -> Iterator[None]:
-    """Leave the drafters out of the runner's dummy runs meanwhile."""
-    own, host.dummy_run = host.dummy_run, lambda *_args, **_kwargs: None
-    yield
-    host.dummy_run = own
-
-
 def _has_rows(attention: CommonAttentionMetadata | None) -> bool:
     """Return whether there are rows; replaces GPUModelRunner._input_fits_in_drafter, which stops
     all drafting when one sequence is near the end of the context."""
@@ -363,7 +343,7 @@ def exchange_weights(proposer: Any, target: nn.Module, folder: Path) -> None:
     if isinstance(model, BreakableCUDAGraphWrapper):
         model = model.unwrap()
     config = proposer.vllm_config
-    weights = {name: w for file in weight_files(folder) for name, w in load_file(file).items()}
+    weights = load_weights(folder)
     with set_current_vllm_config(config), _without_modules_of(target, model):
         initialize_layerwise_reload(model)
         try:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from schemas.config import DatastoreConfig
 from workers.drafting.acceptance import USUAL
-from workers.drafting.lookup.datastore import Datastore
 from workers.drafting.lookup.past import PAST_BYTES
-from workers.methods import METHOD_KEY
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,10 @@ class Learned:
 
 @dataclass(frozen=True)
 class Stored:
-    """The fields of a DatastoreConfig, and the hash of the bundle's tokenizer."""
+    """The arguments of a Datastore."""
 
-    config: Mapping[str, Any]
+    config: DatastoreConfig
     tokenizer: str
-
-    def open(self) -> Datastore:
-        """Open the datastore. Raises DatastoreError."""
-        return Datastore(DatastoreConfig.model_validate(self.config), self.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -45,17 +41,6 @@ class Options:
     least: float = 0.02
     past_bytes: int = PAST_BYTES
     stored: Stored | None = None
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Options:
-        """Return the options that `to_config` wrote."""
-        stored = config["stored"] and Stored(**config["stored"])
-        learned = tuple(Learned(**one) for one in config["learned"])
-        return cls(**{**config, "learned": learned, "stored": stored})
-
-    def to_config(self) -> dict[str, Any]:
-        """Return the options as plain values."""
-        return asdict(self)
 
 
 KEY = "specadapt"
@@ -91,30 +76,6 @@ class Portfolio:
     host: str | None
     adaptive: Options | None = None
 
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Portfolio:
-        """Return the portfolio that `to_config` wrote."""
-        methods = {name: Drafting(**body) for name, body in config["methods"].items()}
-        adaptive = config["adaptive"]
-        return cls(
-            methods,
-            config["drafters"],
-            config["host"],
-            None if adaptive is None else Options.from_config(adaptive),
-        )
-
-    def to_config(self) -> dict[str, Any]:
-        """Return the portfolio as plain values, as vLLM's additional_config takes them."""
-        methods = {name: asdict(drafting) for name, drafting in self.methods.items()}
-        drafters = {name: dict(options) for name, options in self.drafters.items()}
-        adaptive = None if self.adaptive is None else self.adaptive.to_config()
-        return {
-            "methods": methods,
-            "drafters": drafters,
-            "host": self.host,
-            "adaptive": adaptive,
-        }
-
     def rows(self, methods: Sequence[str | None]) -> dict[str, list[int]]:
         """Return each drafter's rows of the batch, ascending. methods: one entry per row; None
         and methods that draft nothing are left out."""
@@ -125,8 +86,5 @@ class Portfolio:
         return rows
 
 
-def method_named(extra: Mapping[str, Any] | None) -> str | None:
-    """Return the method that a request's SamplingParams.extra_args name; vLLM's server lets them
-    name anything."""
-    name = (extra or {}).get(METHOD_KEY)
-    return name if isinstance(name, str) else None
+PORTFOLIO = TypeAdapter(Portfolio)
+"""Reads a portfolio from vLLM's additional_config, where it is plain values."""

@@ -5,25 +5,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-
 
 def kept_tokens(
     query_start: npt.NDArray[np.int32], rows: Sequence[int], rejected: Sequence[int]
-) -> tuple[Ints, Ints]:
-    """Return where the chosen rows' tokens lie in the batch, without rejected ones: the tokens'
-    places [tokens], row after row, and where each row begins among them [rows + 1].
+) -> list[npt.NDArray[np.int64]]:
+    """Return where each chosen row's tokens lie in the batch, without rejected ones.
 
     query_start: where each row's tokens begin [batch + 1]. rejected: how many of a row's last
     tokens are void [batch].
     """
-    places = [
+    return [
         np.arange(query_start[row], query_start[row + 1] - rejected[row], dtype=np.int64)
         for row in rows
     ]
-    starts = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(place) for place in places], out=starts[1:])
-    return np.concatenate(places), starts
 
 
 def rejected_tokens(drafted: Sequence[int], sampled: Sequence[Sequence[int]]) -> list[int]:

@@ -12,8 +12,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from workers.methods import KEPT_KEY
-from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE, method_named
+from workers.methods import KEPT_KEY, METHOD_KEY
+from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -40,9 +40,11 @@ class Step:
     attention: CommonAttentionMetadata
 
     def methods(self) -> list[str | None]:
-        """Return the method that each row's request names."""
+        """Return the method that each row's request names; vLLM's server lets them name
+        anything."""
         rows = range(len(self.runner.input_batch.req_ids))
-        return [method_named(self._extra(row)) for row in rows]
+        named = (self._extra(row).get(METHOD_KEY) for row in rows)
+        return [name if isinstance(name, str) else None for name in named]
 
     def request(self, row: int) -> str:
         """Return the id of a row's request."""

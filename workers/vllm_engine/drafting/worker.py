@@ -8,7 +8,7 @@ from vllm.platforms import current_platform
 from vllm.v1.worker.gpu_worker import Worker
 
 from workers.vllm_engine.drafting.hosting import host_portfolio
-from workers.vllm_engine.drafting.portfolio import KEY, Portfolio
+from workers.vllm_engine.drafting.portfolio import KEY, PORTFOLIO
 from workers.vllm_engine.requirements import SHARED, refuse_changes
 
 if not TYPE_CHECKING and current_platform.is_cpu():
@@ -27,46 +27,43 @@ class SharedWorker(Worker):
             "several methods in one engine", SHARED, otherwise=", or leave out layout: shared"
         )
         super().init_device()
-        config = self.vllm_config.additional_config
-        assert isinstance(config, dict)
-        portfolio = Portfolio.from_config(config[KEY])
-        self._drafters = None
         if self.use_v2_model_runner:
             raise RuntimeError(
                 "several methods in one engine need vLLM's first model runner: set "
                 "VLLM_USE_V2_MODEL_RUNNER=0"
             )
-        if portfolio.methods:
-            self._drafters = host_portfolio(self.model_runner, portfolio)
+        config = self.vllm_config.additional_config
+        assert isinstance(config, dict)
+        portfolio = PORTFOLIO.validate_python(config[KEY])
+        self._drafters = host_portfolio(self.model_runner, portfolio)
 
     def authors(self, request: str) -> list[str]:
-        """Return the drafters of an ended request; see `Drafters.authors`."""
-        return [] if self._drafters is None else self._drafters.authors(request)
+        """Return the drafter of every decode step of an ended request of the adaptive method."""
+        adaptive = self._drafters.adaptive
+        return [] if adaptive is None else adaptive.authors.take(request)
 
     def take_acceptance(self) -> list[tuple[str, str, list[int]]]:
         """Return drafts, draft tokens and accepted ones by method and drafter, and forget them."""
-        return [] if self._drafters is None else self._drafters.take_acceptance()
+        return self._drafters.take_acceptance()
 
     def drafter_failures(self) -> dict[str, int]:
         """Return how often each drafter failed."""
-        return {} if self._drafters is None else self._drafters.failures
+        return dict(self._drafters.attempts.failures.counts)
 
     def remember(self, folder: str, key: dict[str, str]) -> None:
         """Let the adaptive method begin with what it has learned before, and store it."""
-        if self._drafters is not None:
-            self._drafters.remember(Path(folder), key)
+        if self._drafters.adaptive is not None:
+            self._drafters.adaptive.controller.remember(Path(folder), key)
 
     def exchange_head(self, drafter: str, folder: str) -> None:
         """Load another head into a drafter; see `exchange_weights`."""
-        assert self._drafters is not None
         self._drafters.exchange(drafter, Path(folder))
 
     def compile_or_warm_up_model(self) -> Any:
         """Warm up as vLLM's worker does, name the drafters without CUDA graphs, and time forwards
         for the adaptive method."""
         times = super().compile_or_warm_up_model()
-        if self._drafters is not None:
-            if eager := self._drafters.eager:
-                log.warning("these drafters run without CUDA graphs: %s", ", ".join(eager))
-            self._drafters.measure()
+        if eager := self._drafters.eager:
+            log.warning("these drafters run without CUDA graphs: %s", ", ".join(eager))
+        self._drafters.measure()
         return times

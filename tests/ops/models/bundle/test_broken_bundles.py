@@ -10,7 +10,7 @@ EXTRA = "midlayer.self_attn.q_norm.weight"
 BROKEN = {
     "naive": {
         "end tokens": (text("target/generation_config.json", "[]"), "generation_config.json"),
-        "cut off": (cut("target/model.safetensors", 5000), "cut off or damaged"),
+        "cut off": (cut("target/model.safetensors", 5000), "not a whole safetensors"),
         "tensor": (tensors(without(NORM), "target"), f"lack {NORM}"),
         "shape": (tensors(replaced(NORM, 32), "target"), f"{NORM} is [32]"),
     },

@@ -66,7 +66,7 @@ REFUSED = {
         elsewhere("../model.safetensors"),
         "'weight_map' must map tensors to files in this folder",
     ),
-    "cut off": (cut(WEIGHTS, -100), "model.safetensors is cut off or damaged"),
+    "cut off": (cut(WEIGHTS, -100), NOT_WHOLE),
     "pointer": (
         text(WEIGHTS, POINTER),
         "model.safetensors is a Git LFS pointer, not the file: run `git lfs pull`",

@@ -118,28 +118,3 @@ def test_rows_keep_what_they_hold(script: list[tuple[str, int, int]], anchored: 
     rows = sorted(lease.row for lease, _ in model.running)
     first = 0 if anchored or not rows else rows[0]
     assert rows == [*range(first, first + len(rows))]
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 5), st.sets(st.integers(0, 5))), min_size=1, max_size=6),
-    st.integers(0, 1),
-)
-def test_commits_keep_the_chosen_slots_in_order(steps, which):
-    """Trees are written behind what is committed; of each only some nodes stay."""
-    pool = KvPool(
-        KvShape(2, 2, 3), rows=2, capacity=40, dtype=torch.float32, device=torch.device("cpu")
-    )
-    lease = [pool.acquire(), pool.acquire()][which]
-    held = list[float]()
-    for number, (nodes, chosen) in enumerate(steps):
-        written = [10.0 * number + node for node in range(nodes)]
-        slots = slice(lease.length, lease.length + nodes)
-        pool.data[:, lease.row, :, slots] = torch.tensor(written)[:, None]
-        kept = sorted(node for node in chosen if node < nodes)
-        pool.commit(lease, kept)
-        held += [written[node] for node in kept]
-        assert lease.length == len(held)
-        stored = pool.data[:, lease.row, :, : lease.length]
-        assert torch.equal(stored, torch.tensor(held)[:, None].expand_as(stored))
-        assert not pool.data[:, 1 - which].any()

@@ -69,39 +69,6 @@ def test_what_a_token_hears_of_nan_is_nan(byte_bundle: Bundle, at: str) -> None:
     assert logits[1].isfinite().all()
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_every_tree_path_reads_like_a_chain(byte_bundle: Bundle, data: st.DataObject) -> None:
-    """Read in two forwards, kept along one path, and read on: the same logits as a chain."""
-    model = Llama.load(byte_bundle.part("target"), torch.float32, CPU)
-    size = data.draw(st.integers(1, 9))
-    parents = [data.draw(st.integers(-1, i - 1)) for i in range(size)]
-    tokens = data.draw(st.lists(st.integers(0, 255), min_size=size, max_size=size))
-    prefix = data.draw(st.lists(st.integers(0, 255), min_size=1, max_size=6))
-    split = data.draw(st.integers(0, size - 1))
-    pool = model.make_pool(2, 32)
-    pool.acquire()
-    lease = pool.acquire()
-    run(model, [Span(lease, prefix)], pool)
-    lease.length = len(prefix)
-    rows = []
-    if split:
-        rows.append(run(model, [Span(lease, tokens[:split], parents[:split])], pool)[0])
-    rows.append(run(model, [Span(lease, tokens[split:], parents, read=split)], pool)[0])
-    logits = torch.cat(rows)
-    leaf = data.draw(st.integers(0, size - 1))
-    path = [leaf]
-    while parents[path[0]] >= 0:
-        path.insert(0, parents[path[0]])
-    chain = [*prefix, *(tokens[node] for node in path), 7]
-    alone = model.make_pool(1, 32)
-    expected, _ = run(model, [Span(alone.acquire(), chain)], alone)
-    torch.testing.assert_close(logits[leaf], expected[-2], atol=2e-5, rtol=1e-4)
-    pool.commit(lease, path)
-    after, _ = run(model, [Span(lease, [7])], pool)
-    torch.testing.assert_close(after[0], expected[-1], atol=2e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

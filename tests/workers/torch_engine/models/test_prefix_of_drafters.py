@@ -8,6 +8,7 @@ from rig import Rig, has_seen, words
 from workers.bundle import Bundle
 from workers.drafting.step_costs import CATCH_UP
 from workers.methods import get_method
+from workers.torch_engine.models.kv_pool import KvPool
 
 METHODS = ["naive", "ngram", "medusa", "eagle", "eagle2", "eagle3", "draft_verify", "adaptive"]
 TOKENS = 24
@@ -24,8 +25,9 @@ def turns(rig: Rig, method: str) -> list[tuple[list[int], Answer]]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_conversation_is_not_read_again(make_rig, byte_bundle: Bundle, method: str) -> None:
-    """And what is drafted is what would have been drafted, had it been read."""
+def test_a_conversation_is_not_read_again(make_rig, byte_bundle, method, monkeypatch) -> None:
+    """Nor copied, and what is drafted is what would have been drafted, had it been read."""
+    monkeypatch.setattr(KvPool, "copy", lambda *_: pytest.fail("a row was copied"))
     warm = turns(make_rig(byte_bundle, [method]), method)
     cold = turns(make_rig(byte_bundle, [method], prefix_cache=False), method)
     before = 0
@@ -72,7 +74,7 @@ def test_rows_that_are_forgotten_are_free_again(make_rig, byte_bundle: Bundle) -
         method = ["eagle3", "draft_verify"][seed % 2]
         (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=TOKENS))
         assert_greedy(byte_bundle, prompt, answer.tokens, TOKENS)
-    for drafter in rig.scheduler._rows.remembering:
+    for drafter in rig.scheduler._rows._drafters:
         kept = len(drafter._rows._kept)
         assert drafter.pool.free_rows == rig.pool.rows - kept
         assert 0 < kept <= len(rig.scheduler.prefixes._kept)
@@ -88,7 +90,7 @@ def test_a_prompt_that_was_left_in_its_middle(make_rig, byte_bundle: Bundle, met
     rig.round()
     left.stream.cancelled = True
     rig.round()
-    assert not any(rig.scheduler.counts()[:2])
+    assert not any(rig.scheduler.underway())
     (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=TOKENS))
     assert answer.stats.cached_prompt_tokens > 0
     assert_greedy(byte_bundle, prompt, answer.tokens, TOKENS)

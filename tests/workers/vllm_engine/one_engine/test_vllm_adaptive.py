@@ -46,7 +46,8 @@ async def test_statistics_say_who_drafted(engine, prompts, monkeypatch):
 
 def an_answer(**sampling):
     """Of a request of the adaptive method, told nothing yet."""
-    from workers.vllm_engine.answer import Answer, EngineLoad
+    from workers.engine_load import EngineLoad
+    from workers.vllm_engine.answer import VllmAnswer
 
     asked = DecodeRequest(
         request_id="r",
@@ -54,7 +55,7 @@ def an_answer(**sampling):
         prompt_token_ids=(1, 2),
         sampling=SamplingParams(max_tokens=TOKENS, **sampling),
     )
-    return Answer(asked, byte_tokenizer().backend_tokenizer, (), EngineLoad())
+    return VllmAnswer(asked, byte_tokenizer().backend_tokenizer, (), EngineLoad())
 
 
 @pytest.mark.parametrize("told", ["late", "never"])

@@ -9,7 +9,6 @@ from torch import Tensor
 from workers.bundle import BundleError, read_json
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.model import Model
-from workers.weight_files import stored_tensors
 
 
 def read_config(folder: Path, target: Model) -> dict[str, Any]:
@@ -63,23 +62,13 @@ class DraftVocabulary:
                 f"{folder}: the draft vocabulary maps to tokens {int(ids.min())} .. "
                 f"{int(ids.max())}, the target has {vocab}"
             )
-        if ids is not None:
-            _refuse_repeated(folder, ids)
+        if ids is not None and len(ids.unique()) < len(ids):
+            raise BundleError(
+                f"{folder}: 'd2t' or 'token_map' gives a token to several rows of the LM head: "
+                "each row needs a token of its own"
+            )
         self._ids, self._vocab = ids, vocab
 
     def logits(self, values: Tensor) -> DraftLogits:
         """Wrap logits of an LM head of these tokens, [N, size] in any dtype."""
         return DraftLogits(values.float(), self._ids, self._vocab)
-
-
-def _refuse_repeated(folder: Path, ids: Tensor) -> None:
-    ordered = ids.sort().values
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if not len(repeated):
-        return
-    stored = stored_tensors(folder)
-    name = next(name for name in ("d2t", "token_map") if name in stored)
-    raise BundleError(
-        f"{stored[name].file}: {name} gives token {int(repeated[0])} to several rows of "
-        "the LM head: each row needs a token of its own"
-    )

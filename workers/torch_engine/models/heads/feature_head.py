@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from workers.bundle import BundleError
+from workers.head_files import load_weights
 from workers.torch_engine.models.block import Block
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.families import read_shape
@@ -18,7 +19,7 @@ from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.static_layout import StaticLayout
-from workers.torch_engine.models.weights import Dims, Take, load_weights, refuse_misfit, taker
+from workers.torch_engine.models.weights import Dims, Take, refuse_misfit, taker
 
 
 class FeatureHead(ABC):

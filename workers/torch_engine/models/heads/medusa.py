@@ -8,13 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.bundle import BundleError
+from workers.head_files import load_weights
 from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import Operator
 from workers.torch_engine.models.static_layout import padded
 from workers.torch_engine.models.static_steps import steps_on
-from workers.torch_engine.models.weights import Dims, Take, load_weights, refuse_misfit, taker
+from workers.torch_engine.models.weights import Dims, Take, refuse_misfit, taker
 
 
 class MedusaHeads:
