@@ -180,8 +180,8 @@ class Adaptive:
         return None if self._failures.rests(drafter) else self._missing(drafter, requests)
 
     def _missing(self, drafter: str, requests: Sequence[str]) -> list[int]:
-        unread = self._unread.get(drafter, lambda _: 0)
-        return [unread(one) for one in requests]
+        unread = self._unread.get(drafter)
+        return [unread(one) if unread else 0 for one in requests]
 
     def _look_up_in(self, name: Hashable) -> None:
         one = self._sequences[str(name)]

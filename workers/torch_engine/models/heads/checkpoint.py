@@ -62,7 +62,7 @@ class DraftVocabulary:
                 f"{folder}: the draft vocabulary maps to tokens {int(ids.min())} .. "
                 f"{int(ids.max())}, the target has {vocab}"
             )
-        if ids is not None and len(ids.unique()) < len(ids):
+        if ids is not None and len(set(ids.tolist())) < len(ids):
             raise BundleError(
                 f"{folder}: 'd2t' or 'token_map' gives a token to several rows of the LM head: "
                 "each row needs a token of its own"
