@@ -126,14 +126,22 @@ def test_a_request_counts_by_the_tokens_that_are_expected():
 @pytest.mark.parametrize(("fits", "first"), [(True, "fast"), (False, "slow")])
 def test_a_replica_whose_steps_take_longer_has_more_work(fits, first):
     """As much as the table lets predict: without a table both have the same."""
-    table = small_table(EncoderInfo(name="none", dimension=2, sha256="0" * 64), np.eye(2), ("a",))
-    busy = {"running": 1, "running_by_method": {"a": 1}, "mean_batch": 1.0}
+    table = small_table(
+        EncoderInfo(name="none", dimension=2, sha256="0" * 64), np.eye(2), ("naive",)
+    )
+    busy = {"running": 1, "running_by_method": {"naive": 1}, "mean_batch": 1.0}
     reports = [
-        load(name, methods=("a",), outstanding_tokens=90, recent_step_seconds={"a": step}, **busy)
+        load(
+            name,
+            methods=("naive",),
+            outstanding_tokens=90,
+            recent_step_seconds={"naive": step},
+            **busy,
+        )
         for name, step in (("slow", 0.06), ("fast", 0.02))
     ]
     flying = Flying(*reports, table=table if fits else None)
-    assert flying.ranked(["slow", "fast"], request("x"))[0] == first
+    assert flying.ranked(["slow", "fast"], request("x", "naive"))[0] == first
 
 
 def test_an_ended_request_gives_its_place_back():
