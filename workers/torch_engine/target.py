@@ -56,8 +56,9 @@ class Target:
     def measure_costs(self) -> None:
         """Time forwards of one sequence by rows, before serving. The least of several rounds
         counts: other work disturbs it least."""
-        rounds = [[self._measured(rows) for rows in MEASURED_ROWS] for _ in range(REPEATS)]
-        for rows, taken in zip(MEASURED_ROWS, zip(*rounds, strict=True), strict=True):
+        fitting = [rows for rows in MEASURED_ROWS if rows <= self.pool.capacity]
+        rounds = [[self._measured(rows) for rows in fitting] for _ in range(REPEATS)]
+        for rows, taken in zip(fitting, zip(*rounds, strict=True), strict=True):
             self.costs.measured(rows, min(taken))
 
     def choose_threads(self, most: int) -> None:
