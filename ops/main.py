@@ -23,6 +23,7 @@ from ops.operate.methods import methods
 from ops.operate.serve import serve
 from ops.report import report
 from ops.routing_tables.evaluate import evaluate
+from ops.routing_tables.export_encoder import export_encoder
 from ops.routing_tables.fit import fit
 from ops.routing_tables.profile import profile
 from ops.routing_tables.trace import trace
@@ -102,6 +103,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(command)
+app.command("export-encoder", hidden=True)(export_encoder)
 for name, (summary, members) in GROUPS.items():
     group = typer.Typer(help=summary, callback=show_help, invoke_without_command=True)
     for member, command in members.items():

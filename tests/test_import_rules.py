@@ -41,7 +41,7 @@ TREE_IMPORTED = "from workers.torch_engine.tree import ROOT"
     ("file", "source", "expected"),
     [
         ("workers/a.py", "def f():\n    import ray.serve", "ray.serve"),
-        ("router/fit/a.py", "import torch", "torch"),
+        ("router/fit/encoder_export.py", "import ray", "ray"),
         ("workers/a.py", "from importlib import import_module as f\nf(name='ray')", "ray"),
         ("ops/a.py", "from tests.served import service_config", "tests.served.service_config"),
         ("deployments/api/a.py", "from ..declared import look", "deployments.declared.look"),

@@ -16,7 +16,11 @@ TRACEBACK_VARIABLE = "SPECADAPT_TRACEBACK"
 LARGEST = 2**53
 """Integers up to here are exact as floats, and fit what they are handed to."""
 ADDRESSES = ("url", "base_url")
-EXTRAS = {"grafana_api": "dashboards", "matplotlib": "report"}
+EXTRAS = {
+    "grafana_api": "dashboards",
+    "matplotlib": "report",
+    **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "exporting"),
+}
 """Extras of the package by the modules that they bring."""
 OUTPUTS = ("json", "out", "output")
 STANDARD_OUTPUT = Path("-")

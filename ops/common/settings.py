@@ -18,7 +18,7 @@ from workers.methods import get_method
 from workers.portfolio import method_of, with_bundle, with_portfolio
 from workers.vllm_engine.versions import installed
 
-LIBRARIES = ("torch", "transformers", "ray", "numpy")
+LIBRARIES = ("torch", "transformers", "ray", "onnxruntime", "numpy")
 REPOSITORY = Path(__file__).parents[2]
 
 

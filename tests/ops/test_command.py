@@ -11,7 +11,7 @@ from ops.common.boundary import TRACEBACK_VARIABLE
 COMMANDS = [
     *(["methods"], ["generate"], ["profile"], ["fit"], ["evaluate"], ["trace"], ["report"]),
     *(["routing", "explain"], ["routing", "export"], ["keys", "create"], ["serve"], ["chat"]),
-    *(["bench", "decode"], ["bench", "serve"]),
+    *(["export-encoder"], ["bench", "decode"], ["bench", "serve"]),
 ]
 
 

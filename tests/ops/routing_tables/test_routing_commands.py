@@ -156,6 +156,22 @@ def test_a_table_with_a_regression_is_fitted_judged_and_explained(world, explain
     assert plain["deviation"] == {}
 
 
+def test_an_exported_encoder_is_left_alone_and_refused_for_the_table_of_another(
+    world, tmp_path, monkeypatch
+):
+    folder, specadapt, _ = world
+    figures = specadapt.json("export-encoder", "--out", tmp_path)
+    assert (figures["dimension"], figures["path"]) == (384, str(tmp_path))
+    written = (tmp_path / "model.onnx").stat().st_mtime_ns
+    specadapt.json("export-encoder", "--out", tmp_path)
+    assert (tmp_path / "model.onnx").stat().st_mtime_ns == written
+    monkeypatch.setenv("SPECADAPT_ENCODER", str(tmp_path))
+    judged = ["evaluate", "--routing", folder / "routing", "--profile", folder / "held"]
+    refused = specadapt.refusal(*judged)
+    assert "fitted with encoder static-minilm (128 dimensions" in refused
+    assert "all-MiniLM-L6-v2 (384 dimensions" in refused
+
+
 def test_tune_fits_a_table_and_says_what_it_gains(world, tmp_path):
     folder, specadapt, bundle = world
     file = tmp_path / "prompts.jsonl"

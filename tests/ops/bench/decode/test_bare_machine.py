@@ -45,7 +45,7 @@ def missing():
 
 @pytest.mark.slow
 def test_it_runs_where_only_torch_and_transformers_are(missing, tiny_bundle, prompts_file):
-    assert {"ray", "fastapi", "scipy", "sklearn", "psutil"} <= set(missing)
+    assert {"ray", "fastapi", "scipy", "sklearn", "onnxruntime", "psutil"} <= set(missing)
     arguments = ["bench", "decode", "--bundle", str(tiny_bundle.path), "--json", "-", "--quality"]
     arguments += ["--methods", "naive,ngram,draft_verify,adaptive", "--prompts", str(prompts_file)]
     arguments += ["--limit", "2", "--repeats", "1", "--max-tokens", "12", "--dtype", "float32"]
