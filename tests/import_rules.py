@@ -111,6 +111,7 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
         "decode": {"stats"},
         "serve_runs": {"stats"},
         "serve": {"serve_runs"},
+        "plot": set(),
     },
     "ops/models": {"bundle": set(), "train": set()},
 }
