@@ -1,4 +1,4 @@
-# The image of every pod: docker build -t registry.example.com/specadapt:0.1.0 .
+# The image of every pod: docker build -t registry.example.com/specadapt:0.2.0 .
 # For GPUs: --build-arg BASE=rayproject/ray:2.60.0-py311-gpu --build-arg TORCH_INDEX=
 # With vLLM (docs/vllm.md), in addition: --build-arg EXTRAS=[s3,gcs,vllm]
 ARG BASE=rayproject/ray:2.60.0-py311-cpu

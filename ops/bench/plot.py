@@ -8,7 +8,6 @@ import typer
 
 from ops.common import flags
 from ops.common.boundary import InputError
-from schemas.json_files import parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +50,8 @@ def bench_plot(
 
 def read(file: Path) -> Run:
     """Return a run. Raises InputError for another file."""
+    from schemas.json_files import parse_json
+
     run = parse_json(file.read_text(encoding="utf-8"), str(file), whole_file=True)
     if not isinstance(run, dict) or not {"methods", "settings"} <= run.keys():
         raise InputError(f"{file}: not the figures of `bench decode`")
