@@ -43,8 +43,9 @@ def make_profile(
     per_cluster: int = 10,
     methods: Sequence[str] = METHODS,
     noise: float = 0.0,
+    spread: float = 0.0,
 ) -> tuple[Profile, NDArray[np.float32]]:
-    """noise: of log decode seconds."""
+    """noise: of log decode seconds; spread: of an answer's log acceptance around its cluster's."""
     rng = np.random.default_rng(len(name))
     prompts, rows, vectors = [], [], []
     for i in range(2 * per_cluster):
@@ -54,7 +55,7 @@ def make_profile(
         )
         vectors.append(np.eye(4)[cluster])
         for method in methods:
-            steps = 1 + decode_steps(ACCEPTANCE[method][cluster])
+            steps = 1 + decode_steps(ACCEPTANCE[method][cluster], spread * rng.standard_normal())
             decode = (steps - 1) * STEP[method] * float(np.exp(noise * rng.standard_normal()))
             rows.append(
                 ProfileRow(
