@@ -138,7 +138,7 @@ def test_a_replica_whose_steps_take_longer_has_more_work(fits, first):
             recent_step_seconds={"naive": step},
             **busy,
         )
-        for name, step in (("slow", 0.06), ("fast", 0.02))
+        for name, step in (("slow", 0.006), ("fast", 0.002))
     ]
     flying = Flying(*reports, table=table if fits else None)
     assert flying.ranked(["slow", "fast"], request("x", "naive"))[0] == first
