@@ -132,8 +132,9 @@ def _leased(body: Any) -> type:
         handle = ray.get_runtime_context().current_actor
 
         def watch() -> None:
-            while actor.idle_seconds() < LEASE_SECONDS:
-                time.sleep(LEASE_SECONDS / 10)
+            # The lease cannot end sooner: each call only makes it longer.
+            while (left := LEASE_SECONDS - actor.idle_seconds()) > 0.0:
+                time.sleep(left)
             logger.info("no call for %.0f s: ending", LEASE_SECONDS)
             ray.kill(handle, no_restart=True)
 

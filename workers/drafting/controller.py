@@ -131,12 +131,11 @@ class Batch:
 class Decision:
     """The drafts of a step.
 
-    arm: chosen, of which so many tokens and seconds are expected by step costs and acceptance, and
-    `goodput` tokens per second with what it realised. drafter: drafts up to `arm.levels` levels for
-    the sequences `taken`, where another level of a tree must bring a sequence `price` tokens.
-    found: what was looked up for each sequence, of those in `looked_up`. usual: tokens of a learned
-    draft that a sequence of a small batch accepts. counts: whether the arm is to blame for the
-    step's seconds.
+    arm: the chosen one. tokens, seconds: what step costs and acceptance predict for it. goodput:
+    its tokens per second, corrected by what it realised. drafter: drafts up to `arm.levels` levels
+    for the sequences `taken`; another level of a tree must bring a sequence `price` tokens. found:
+    what was looked up for each sequence in `looked_up`. usual: tokens of a learned draft that a
+    sequence of a small batch accepts. counts: whether the step's seconds count for the arm.
     """
 
     batch: Batch

@@ -87,8 +87,8 @@ def engine_arguments() -> dict[str, Any]:
 
 
 def shares(specs: Sequence[MethodSpec]) -> bool:
-    """Return whether the methods need the shared worker: several of which one drafts, or an
-    adaptive one."""
+    """Return whether the methods need the shared worker. An adaptive method does, and so do several
+    methods if at least one of them drafts."""
     drafters = {spec.drafter for spec in specs}
     return ADAPTIVE in drafters or (len(specs) > 1 and drafters != {"none"})
 
