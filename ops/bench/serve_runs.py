@@ -17,7 +17,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from ops.bench.stats import Run, domain_mean, domain_mean_ci, paired_speedups
+from ops.bench.stats import Run, ratio_of_means
 from ops.common.boundary import InputError
 from ops.common.chat_client import Reply, RequestFailedError, model_names, stream_chat
 from ops.common.decoding import POLLING_SECONDS
@@ -363,18 +363,15 @@ def _turn(answers: Sequence[Answer], turn: int) -> dict[str, Any]:
 def ratios(
     answers: Mapping[str, Sequence[Answer]], baseline: str, plan: Plan
 ) -> dict[str, dict[str, Any]]:
-    """Return each arm's tokens/s per request over the baseline's, with a 95% interval.
+    """Return each arm's speed over the baseline's, with a 95% interval.
 
     Pairs have the same prompt, repeat and turn; the interval is a bootstrap over prompts.
     """
     runs = {name: [_run(answer, plan.turns) for answer in own] for name, own in answers.items()}
     found = {}
     for name, own in runs.items():
-        speedups = paired_speedups(own, runs[baseline])
-        found[name] = {
-            "over_baseline": domain_mean(speedups),
-            "over_baseline_ci95": domain_mean_ci(speedups, plan.seed),
-        }
+        ratio, interval = ratio_of_means(own, runs[baseline], plan.seed)
+        found[name] = {"over_baseline": ratio, "over_baseline_ci95": interval}
     return found
 
 

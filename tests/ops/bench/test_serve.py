@@ -106,6 +106,15 @@ def test_a_ratio_pairs_prompt_repeat_and_turn():
     }
 
 
+def test_two_arms_of_one_method_are_equally_fast_however_noisy_their_seconds():
+    one = [answer(seconds=1.0), answer("q", seconds=4.0)]
+    other = [answer(seconds=4.0), answer("q", seconds=1.0)]
+    found = ratios({"a": one, "b": other}, "a", PLAN)
+    assert found["b"]["over_baseline"] == pytest.approx(1.0)
+    low, high = found["b"]["over_baseline_ci95"]
+    assert low <= 1.0 <= high
+
+
 def test_the_same_text_is_that_of_all_arms():
     arms = [answer("p"), answer("q")], [answer("p"), answer("q", text="no")]
     assert same_text(arms) == 0.5

@@ -141,3 +141,13 @@ def test_the_command_serves_a_table_of_its_own(specadapt, tmp_path):
     assert set(figures["shares"]) <= set(load_table(DEMO).methods)
     contract = "requests excess excess_last_quarter shares requests_until_found latency_mean_s"
     assert figures.keys() >= {*contract.split(), "latency_p95_s", "decide_ms"}
+
+
+def test_a_folder_of_worlds_gives_one_row_for_each(specadapt, tmp_path):
+    for name in ("right", "wrong"):
+        fields = "{}" if name == "right" else "truth: [{method: preferred, step: 3.0}]"
+        (tmp_path / f"{name}.yaml").write_text(f"{fields}\n")
+    right, wrong = specadapt.json("simulate", "--world", tmp_path, "--requests", 8)
+    assert (right["world"], wrong["world"]) == ("right", "wrong")
+    assert right["excess"] < wrong["excess"]
+    assert len(right["requests_until_found"]) == 3
