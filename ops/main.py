@@ -1,6 +1,7 @@
 """The `specadapt` command. A command imports heavy libraries only when it runs."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import version as installed_version
@@ -122,6 +123,8 @@ def main() -> None:
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    # Python would end at once and leave behind what the command has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     app()
 
 

@@ -88,3 +88,24 @@ def test_json_goes_to_a_file_beside_the_table(specadapt, tmp_path):
     result = specadapt("methods", "--json", file)
     assert "naive" in result.stdout
     assert file.read_text().startswith("[")
+
+
+def test_a_terminated_command_stops_what_it_has_started():
+    program = """
+import time
+import ops.main
+def command():
+    try:
+        print("running", flush=True)
+        time.sleep(60)
+    finally:
+        print("stopped", flush=True)
+ops.main.app = command
+ops.main.main()
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "running\n"
+        process.terminate()
+        assert process.stdout.read() == "stopped\n"
+    assert process.returncode == 143
