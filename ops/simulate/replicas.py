@@ -106,6 +106,10 @@ class Replica:
         self._slots, self._reading = asyncio.Semaphore(ENGINE.max_batch), asyncio.Lock()
         self._mean_batch = 0.0
         self._step_seconds: dict[str, float] = {}
+        counts = dict.fromkeys(("running", "waiting", "outstanding_tokens", "free_slots"), 0)
+        self._resting = LoadReport(
+            replica=name, methods=methods, slots_each=ENGINE.max_context, time=0.0, **counts
+        )
 
     @property
     def running(self) -> Counter[str]:
@@ -168,17 +172,15 @@ class Replica:
         """Return its load now."""
         everyone = [*self._running, *self._waiting]
         left = {one.request.request_id: one.request.outstanding(one.emitted) for one in everyone}
-        return LoadReport.model_construct(
-            replica=self.name,
-            methods=self.methods,
-            running=len(self._running),
-            waiting=len(self._waiting),
-            running_by_method=dict(self.running),
-            outstanding_tokens=sum(left.values()),
-            requests=left,
-            mean_batch=self._mean_batch,
-            recent_step_seconds=dict(self._step_seconds),
-            free_slots=(ENGINE.max_batch - len(self._running)) * ENGINE.max_context,
-            slots_each=ENGINE.max_context,
-            time=self._machine.time(),
-        )
+        now = {
+            "running": len(self._running),
+            "waiting": len(self._waiting),
+            "running_by_method": dict(self.running),
+            "outstanding_tokens": sum(left.values()),
+            "requests": left,
+            "mean_batch": self._mean_batch,
+            "recent_step_seconds": dict(self._step_seconds),
+            "free_slots": (ENGINE.max_batch - len(self._running)) * ENGINE.max_context,
+            "time": self._machine.time(),
+        }
+        return self._resting.model_copy(update=now)
