@@ -1,7 +1,6 @@
 """`specadapt simulate`: the service's own router over virtual replicas, in simulated time."""
 
 import logging
-from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -81,8 +80,8 @@ def _compare(folder: Path, requests: int, seed: int) -> list[dict[str, Any]]:
     if not worlds:
         raise InputError(f"--world {folder}: the folder has no *.yaml file")
     runs = list(product(worlds, [requests], range(seed, seed + SEEDS)))
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool, progress() as bar:
-        figures = list(bar.track(pool.map(_figures, runs), len(runs), description="runs"))
+    with get_context("spawn").Pool() as pool, progress() as bar:
+        figures = list(bar.track(pool.imap(_figures, runs), len(runs), description="runs"))
     rows = []
     for i, world in enumerate(worlds):
         of_world = figures[SEEDS * i : SEEDS * (i + 1)]
