@@ -61,14 +61,11 @@ class KvShape(NamedTuple):
 class KvPool:
     """Keys and values [layers, rows + 1, 2 * kv_heads, stride, head_dim]; keys before values.
 
-    Slot i of a row holds position i. Behind the `capacity` slots of each is one more that no view
-    reaches, so that a row's begin `stride` slots apart; `scratch` is the first one of them, where
-    padding is written.
+    Slot i of a row holds position i. A row's heads begin `stride` slots apart.
 
     A row is used, kept and used again where it lies. A batch attends over a strided view from its
     first row to its last, so rows in use should lie together: `settle` moves them, for which there
-    is one row more than are given out. anchored: together means at 0 .. n-1, as forwards in static
-    shapes begin at row 0.
+    is one row more than are given out.
     """
 
     def __init__(
@@ -79,16 +76,14 @@ class KvPool:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
-        anchored: bool = False,
     ) -> None:
         # zeros, not empty: masked slots still meet a weight of 0, and 0 * NaN is NaN
-        self.stride, self.scratch = capacity + 1, capacity
+        self.stride = capacity + 1
         places = (rows + 1, 2 * shape.kv_heads, self.stride, shape.head_dim)
         self.data = torch.zeros(shape.layers, *places, dtype=dtype, device=device)
         self.rows = rows
         self.capacity = capacity
         self.kv_heads = shape.kv_heads
-        self._anchored = anchored
         self._held: list[Lease | None] = [None] * (rows + 1)
         self._used = set[Lease]()
         self._move: _Move | None = None
@@ -173,8 +168,7 @@ class KvPool:
         """Return the move of a used row to a free one among the others, or of a kept row out of
         their way; None if no row needs to move."""
         used, places = {lease.row: lease for lease in self._used}, self.rows + 1
-        firsts = range(1 if self._anchored else places - len(used) + 1)
-        windows = [range(first, first + len(used)) for first in firsts]
+        windows = [range(first, first + len(used)) for first in range(places - len(used) + 1)]
         window = max(windows, key=lambda rows: sum(row in used for row in rows))
         holes = [row for row in window if row not in used]
         if not holes:

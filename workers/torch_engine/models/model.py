@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama
 from workers.torch_engine.models.operators import Projection
-from workers.torch_engine.models.static_layout import StaticLayout
 
 log = logging.getLogger(__name__)
 
@@ -40,17 +39,14 @@ class Model(Protocol):
         """Make a pool of `rows` sequences of `capacity` tokens and their trees."""
         ...
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
         """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         ...
 
     def forward(
-        self, layout: Any, pool: KvPool, captures: Collection[int] = ()
+        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Compute a layout of this model: logits [wanted rows, vocab] float32 and captured states.
-
-        See Llama.forward.
-        """
+        """Return logits [wanted rows, vocab] float32 and captured states; see Llama.forward."""
         ...
 
     def read_out(self, states: Tensor) -> Tensor:
