@@ -236,7 +236,6 @@ DRAWING = [
     ("rejection", sampled),
     ("one_hot", top_two),
     ("multi_step", grown("static", widths=(2, 2, 1), sample=True)),
-    ("traversal", sampled),
 ]
 NAMES = [verifier for verifier, _ in DRAWING]
 

@@ -31,13 +31,10 @@ CASES = [
     ("rejection", world.sampled),
     ("rejection", world.chosen),
     ("rejection", world.mixed),
-    ("traversal", world.sampled),
-    ("traversal", world.mixed),
     ("one_hot", world.chosen),
     ("one_hot", world.siblings),
     ("one_hot", world.top_two),
     ("multi_step", world.grown("static", widths=(2, 2, 1), sample=True)),
-    ("traversal", world.grown("static", widths=(2, 2, 1), sample=True)),
 ]
 TREES = [
     ("target_choice", world.grown("static", widths=(3, 2, 1), sample=True)),
@@ -47,8 +44,6 @@ TREES = [
     ("multi_step", world.grown("static", widths=(5, 2, 1), sample=True)),
     ("multi_step", world.with_replacement),
     ("multi_step", world.two_drafters),
-    ("traversal", world.grown("static", widths=(5, 2, 1), sample=True)),
-    ("traversal", world.two_drafters),
 ]
 WISHES: list[dict[str, Any]] = [
     {"temperature": 1.5, "top_k": 4, "min_p": 0.15, "min_tokens": 2, "stop_token_ids": (1,)},
@@ -128,10 +123,6 @@ MORE_ENGINES: list[tuple[MethodSpec, dict[str, Any]]] = [
         {"temperature": 1.3},
     ),
     (spec("eagle3", "rejection"), {"frequency_penalty": 0.5}),
-    (
-        spec("draft_model", "traversal", "static", tree={"widths": (2, 2), "sample": True}),
-        {"temperature": 0.8, "top_p": 0.9},
-    ),
     (get_method("medusa"), {"top_k": 4}),
 ]
 

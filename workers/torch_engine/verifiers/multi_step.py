@@ -1,8 +1,6 @@
 """Multi-step speculative sampling on trees (SpecInfer, arXiv 2305.09781; without replacement as in
 Sequoia, arXiv 2402.12374)."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -47,7 +45,7 @@ def _try_all(
     All parents' eldest children together, then their second ones: as many rounds as the largest
     family has children, whatever the number of trees.
     """
-    ranked = [ranks(proposal) for proposal in proposals]
+    ranked = [_ranks(proposal) for proposal in proposals]
     left, chances = p.clone(), [[0.0] * len(proposal) for proposal in proposals]
     for rank in range(max((max(own, default=-1) for own in ranked), default=-1) + 1):
         members = [
@@ -56,8 +54,10 @@ def _try_all(
             for node, elders in enumerate(own)
             if elders == rank
         ]
-        rows, at, q = families(proposals, members, p, starts)
-        own = left[rows]
+        rows = [starts[index] + 1 + proposals[index].parents[node] for index, node in members]
+        tokens = torch.tensor([proposals[i].tokens[node] for i, node in members], device=p.device)
+        q = torch.stack([_drawn_from(proposals[i], node, p) for i, node in members])
+        own, at = left[rows], tokens[:, None]
         ratios = (own.gather(1, at) / q.gather(1, at)).view(-1).tolist()
         for (index, node), ratio in zip(members, ratios, strict=True):
             chances[index][node] = ratio
@@ -66,18 +66,7 @@ def _try_all(
     return {p.sequence.id: c for p, c in zip(proposals, chances, strict=True)}, left
 
 
-def families(
-    proposals: list[Proposal], members: Sequence[tuple[int, int]], p: Tensor, starts: list[int]
-) -> tuple[list[int], Tensor, Tensor]:
-    """Return for each node (index of its proposal, node) its parent's row of p, its token [n, 1]
-    and the distribution [n, vocab] that it was drawn from, one-hot for a chosen node."""
-    rows = [starts[index] + 1 + proposals[index].parents[node] for index, node in members]
-    tokens = torch.tensor([proposals[i].tokens[node] for i, node in members], device=p.device)
-    q = torch.stack([_drawn_from(proposals[i], node, p) for i, node in members])
-    return rows, tokens[:, None], q
-
-
-def ranks(proposal: Proposal) -> list[int]:
+def _ranks(proposal: Proposal) -> list[int]:
     """Return how many siblings precede each node."""
     born: dict[int, int] = {}
     elders = []
@@ -88,6 +77,7 @@ def ranks(proposal: Proposal) -> list[int]:
 
 
 def _drawn_from(proposal: Proposal, node: int, p: Tensor) -> Tensor:
+    """Return the distribution [vocab] that a node was drawn from, one-hot for a chosen node."""
     q = proposal.q[node]
     if q is not None:
         return q
