@@ -66,7 +66,6 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
     "workers/torch_engine": {
         **dict.fromkeys(BENEATH_PARTS, BENEATH_PARTS),
         "models": set(),
-        "precision": {"models"},
         **dict.fromkeys(("drafters", "trees", "stops", "verifiers"), PARTS_SHARE),
     },
     "router": dict.fromkeys(ROUTER_SERVES, ROUTER_SERVES),

@@ -9,12 +9,11 @@ from decoding import LOSSLESS, decode
 from safetensors.torch import load_file, save_file
 
 from workers.bundle import BundleError, load_bundle
-from workers.torch_engine import precision
 from workers.torch_engine.models import llama
 from workers.torch_engine.models.block_weights import PACKED, pack, unpacked
 from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.layout import Span
-from workers.torch_engine.models.model import load_target
+from workers.torch_engine.models.model import chosen_dtype, load_target
 from workers.torch_engine.models.operators import has_amx
 
 pytestmark = pytest.mark.skipif(not block_product.is_built(), reason=block_product.NOT_BUILT)
@@ -121,15 +120,15 @@ def test_a_target_without_four_bits_is_refused(tiny_bundle):
 
 
 def test_auto_is_the_fastest_for_the_target_and_the_device(tiny_bundle, q4_bundle):
-    assert precision.chosen("auto", q4_bundle, CPU) == "q4"
-    assert precision.chosen("auto", tiny_bundle, CPU) == ("bfloat16" if has_amx() else "float32")
-    assert precision.chosen("auto", q4_bundle, torch.device("cuda")) == "bfloat16"
-    assert precision.chosen("float32", q4_bundle, CPU) == "float32"
+    assert chosen_dtype("auto", q4_bundle, CPU) == "q4"
+    assert chosen_dtype("auto", tiny_bundle, CPU) == ("bfloat16" if has_amx() else "float32")
+    assert chosen_dtype("auto", q4_bundle, torch.device("cuda")) == "bfloat16"
+    assert chosen_dtype("float32", q4_bundle, CPU) == "float32"
 
 
 def test_without_the_kernel_auto_is_another_dtype(q4_bundle, monkeypatch):
-    monkeypatch.setattr(precision.block_product, "is_built", lambda: False)
-    assert precision.chosen("auto", q4_bundle, CPU) != "q4"
+    monkeypatch.setattr(block_product, "is_built", lambda: False)
+    assert chosen_dtype("auto", q4_bundle, CPU) != "q4"
     for dtype in ("q4", "int8"):
         with pytest.raises(ValueError, match=r"engine.dtype: q4 and int8 need .* a C compiler"):
             load_target(q4_bundle.part("target"), dtype, CPU)

@@ -15,7 +15,7 @@ from zoo import OTHERS, VOCAB, random_model
 from zoo import save_bundle as save
 
 from workers.bundle import Bundle, BundleError
-from workers.torch_engine.models.fallback.transformers_model import CachedModel, RereadModel
+from workers.torch_engine.models.fallback import CachedModel, RereadModel
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import load_model
