@@ -1,14 +1,12 @@
 """Verifiers on trees, held against their rules written out."""
 
-import itertools
 import math
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_world import Said
 
@@ -17,53 +15,15 @@ from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers import multi_step, target_choice
+from workers.torch_engine.verifiers import target_choice
 
 VOCAB = 4
-weights = st.lists(st.integers(0, 9), min_size=VOCAB, max_size=VOCAB).filter(sum)
 
 
 def proposal(number: int = 0, row: int = 0, **wishes: Any) -> Proposal:
     sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)
     said = Said(number, sampling, None, random.Random(number))
     return Proposal(sequence=said, plan=None, limit=9, row=row)
-
-
-@settings(max_examples=30, deadline=None)
-@given(weights, weights, st.integers(1, 3), st.integers(-1, VOCAB - 1))
-def test_multi_step_emits_p(p: list[int], q: list[int], width: int, chosen: int) -> None:
-    """Every way to draw siblings without replacement, each with its chance: together they emit
-    the target's p exactly. A chosen token may be the eldest of them."""
-    assume(np.count_nonzero(q) >= width)
-    target = torch.tensor(p, dtype=torch.float64) / sum(p)
-    proposals, chances = list[Proposal](), list[float]()
-    for family in itertools.permutations(range(VOCAB), width):
-        made, chance = proposal(len(proposals)), 1.0
-        if chosen >= 0:
-            made.add(chosen, ROOT)
-        left = torch.tensor(q, dtype=torch.float64) / sum(q)
-        for token in family:
-            chance *= float(left[token])
-            if chance == 0.0:
-                break
-            made.add(token, ROOT, q=left)
-            rest = left.index_fill(0, torch.tensor(token), 0.0)
-            left = rest / rest.sum() if rest.any() else rest
-        else:
-            proposals.append(made)
-            chances.append(chance)
-    rows = [1 + len(made) for made in proposals]
-    starts = [0, *itertools.accumulate(rows)][:-1]
-    tried, left = multi_step._try_all(proposals, target.repeat(sum(rows), 1), starts)
-    emitted = np.zeros(VOCAB)
-    for made, chance, start in zip(proposals, chances, starts, strict=True):
-        reached = chance
-        for token, ratio in zip(made.tokens, tried[made.sequence.id], strict=True):
-            emitted[token] += reached * min(1.0, ratio)
-            reached *= 1.0 - min(1.0, ratio)
-        emitted += reached * left[start].numpy()
-    assert sum(chances) == pytest.approx(1.0)
-    assert emitted == pytest.approx(target.numpy(), abs=1e-9)
 
 
 def random_trees(number: int, *nodes: int, **wishes: Any) -> tuple[list[Proposal], TargetOutput]:
