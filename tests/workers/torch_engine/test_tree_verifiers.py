@@ -2,7 +2,6 @@
 
 import math
 import random
-from typing import Any
 
 import pytest
 import torch
@@ -15,30 +14,26 @@ from workers.torch_engine import registry
 from workers.torch_engine.distribution import draw
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers import target_choice
 
 VOCAB = 4
 
 
-def proposal(number: int = 0, row: int = 0, **wishes: Any) -> Proposal:
-    sampling = SamplingParams.model_validate({"temperature": 1.0} | wishes)
+def proposal(number: int = 0, row: int = 0, temperature: float = 1.0) -> Proposal:
+    sampling = SamplingParams(temperature=temperature)
     said = Said(number, sampling, None, random.Random(number))
     return Proposal(sequence=said, plan=None, limit=9, row=row)
 
 
-def random_trees(number: int, *nodes: int, **wishes: Any) -> tuple[list[Proposal], TargetOutput]:
-    """Trees of so many chosen nodes, and a target with an opinion at each; rows begin at 2."""
-    rng, made, row = random.Random(number), list[Proposal](), 2
-    for index, count in enumerate(nodes):
-        tree = proposal(number + index, row, **wishes)
-        for _ in range(count):
-            parent, token = rng.randrange(ROOT, len(tree)), rng.randrange(VOCAB)
-            if token not in [tree.tokens[c] for c in tree.children(parent)]:
-                tree.add(token, parent)
-        made.append(tree)
-        row += len(tree) + 1
-    logits = torch.randn(row, VOCAB, generator=torch.Generator().manual_seed(number)) * 1.5
-    return made, TargetOutput(logits, {}, {}, {})
+def random_tree(number: int, nodes: int, temperature: float) -> tuple[Proposal, TargetOutput]:
+    """A tree of so many chosen nodes, and a target with an opinion at each; its row is the third."""
+    rng, tree = random.Random(number), proposal(number, 2, temperature)
+    for _ in range(nodes):
+        parent, token = rng.randrange(ROOT, len(tree)), rng.randrange(VOCAB)
+        if token not in [tree.tokens[c] for c in tree.children(parent)]:
+            tree.add(token, parent)
+    seeded = torch.Generator().manual_seed(number)
+    logits = torch.randn(3 + len(tree), VOCAB, generator=seeded) * 1.5
+    return tree, TargetOutput(logits, {}, {}, {})
 
 
 def typical_path(made: Proposal, p: torch.Tensor, epsilon: float, delta: float) -> tuple[int, ...]:
@@ -60,7 +55,7 @@ def typical_path(made: Proposal, p: torch.Tensor, epsilon: float, delta: float) 
     st.integers(0, 10**6), st.integers(0, 15), st.sampled_from([(0.09, 0.3), (0.3, 0.3), (0.3, 2)])
 )
 def test_typical_acceptance(seed: int, nodes: int, bounds: tuple[float, float]) -> None:
-    [made], output = random_trees(seed, nodes)
+    made, output = random_tree(seed, nodes, 1.0)
     settings = dict(zip(("epsilon", "delta"), bounds, strict=True))
     verifier = registry.build("verifier", "typical", None, settings)
     p = output.logits[made.row :].softmax(-1)
@@ -85,7 +80,7 @@ def test_what_a_request_excludes_is_not_typical() -> None:
 @given(seed=st.integers(0, 10**6), nodes=st.integers(0, 15))
 def test_temperature_zero_follows_the_best(name: str, seed: int, nodes: int) -> None:
     """The longest path whose every token is the target's best at its parent, then the best."""
-    [made], output = random_trees(seed, nodes, temperature=0.0)
+    made, output = random_tree(seed, nodes, 0.0)
     best = output.logits[made.row :].argmax(-1).tolist()
     node, kept = ROOT, list[int]()
     while inside := [c for c in made.children(node) if made.tokens[c] == best[node + 1]]:
@@ -93,19 +88,3 @@ def test_temperature_zero_follows_the_best(name: str, seed: int, nodes: int) -> 
         kept.append(node)
     verifier = registry.build("verifier", name, None, {})
     assert verifier.verify([made], output) == [Path(tuple(kept), best[node + 1])]
-
-
-@pytest.mark.parametrize("kind", ["one_hot", "target_choice"])
-@settings(max_examples=80, deadline=None)
-@given(st.integers(0, 10**6), st.tuples(*[st.integers(0, 8)] * 3), st.sampled_from([None, 7]))
-def test_level_by_level_is_what_all_at_once_is(kind, number, nodes, seed):
-    """A CPU warps what a path reaches; where a device would be waited for, all is warped before."""
-
-    def paths() -> list[Path]:
-        trees = random_trees(number, *nodes, temperature=0.8, seed=seed)
-        return registry.build("verifier", kind, None, {}).verify(*trees)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target_choice, "_waits", lambda _: True)
-        at_once = paths()
-    assert paths() == at_once
