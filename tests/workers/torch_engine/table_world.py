@@ -151,18 +151,6 @@ def grown(tree: str, **settings: Any) -> Drafting:
     return draft
 
 
-def with_replacement(proposals: Sequence[Proposal]) -> None:
-    """Two draws from the drafter under every node, the same token twice where it so happens."""
-    for _ in range(2):
-        placed = [(p, node) for p in proposals for node in p.frontier for _ in range(2)]
-        q = warped(DRAFT, placed)
-        drawn = draw(q, [p.sequence.rng.random() for p, _ in placed])
-        for proposal in proposals:
-            proposal.frontier = []
-        for (proposal, parent), token, row in zip(placed, drawn, q, strict=True):
-            proposal.frontier.append(proposal.add(token, parent, q=row))
-
-
 def two_drafters(proposals: Sequence[Proposal]) -> None:
     """Siblings of three kinds: drawn from one drafter, chosen, and drawn from another."""
     for node in (ROOT, 0):

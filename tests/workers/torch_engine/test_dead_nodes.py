@@ -37,7 +37,6 @@ PAIRS = [
     (TargetChoice, world.top_two),
     (OneHot, world.top_two),
     (OneHot, world.siblings),
-    (MultiStep, world.with_replacement),
     (MultiStep, world.two_drafters),
     (MultiStep, world.grown("static", widths=(3, 2, 1), sample=True)),
 ]

@@ -42,7 +42,6 @@ TREES = [
     ("one_hot", world.grown("eagle2", nodes=6, k=3)),
     ("multi_step", world.grown("static", widths=(2, 2, 1))),
     ("multi_step", world.grown("static", widths=(5, 2, 1), sample=True)),
-    ("multi_step", world.with_replacement),
     ("multi_step", world.two_drafters),
 ]
 WISHES: list[dict[str, Any]] = [

@@ -25,7 +25,7 @@ def proposal(number: int = 0, row: int = 0, temperature: float = 1.0) -> Proposa
 
 
 def random_tree(number: int, nodes: int, temperature: float) -> tuple[Proposal, TargetOutput]:
-    """A tree of so many chosen nodes, and a target with an opinion at each; its row is the third."""
+    """A tree of so many chosen nodes, and a target with an opinion at each; rows begin at 2."""
     rng, tree = random.Random(number), proposal(number, 2, temperature)
     for _ in range(nodes):
         parent, token = rng.randrange(ROOT, len(tree)), rng.randrange(VOCAB)
