@@ -15,7 +15,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from odd_parts import LeafyTree, Pairs
 from sampling_reference import Answer, chances, p_value
 from scipy.stats import qmc
 from torch import Tensor
@@ -125,17 +124,6 @@ def mixed(proposals: Sequence[Proposal]) -> None:
     sampled(proposals)
 
 
-def siblings(proposals: Sequence[Proposal]) -> None:
-    """A fixed tree of chosen nodes."""
-    LeafyTree(_World()).propose(proposals)
-
-
-def top_two(proposals: Sequence[Proposal]) -> None:
-    """The drafter's two best children at every level."""
-    for _ in range(LEVELS):
-        Pairs(_World()).expand(proposals, frontier_logits(proposals))
-
-
 def grown(tree: str, **settings: Any) -> Drafting:
     """A registered tree grown by the drafter."""
 
@@ -149,6 +137,10 @@ def grown(tree: str, **settings: Any) -> Drafting:
 
     draft.__name__ = f"{tree} {settings}"
     return draft
+
+
+top_two = grown("static", paths="0 1 0.0 0.1 0.0.0 0.0.1")
+"""The drafter's two best children at every level; only the best one is extended."""
 
 
 def two_drafters(proposals: Sequence[Proposal]) -> None:

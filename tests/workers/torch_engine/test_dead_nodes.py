@@ -36,7 +36,6 @@ PAIRS = [
     (Rejection, world.mixed),
     (TargetChoice, world.top_two),
     (OneHot, world.top_two),
-    (OneHot, world.siblings),
     (MultiStep, world.two_drafters),
     (MultiStep, world.grown("static", widths=(3, 2, 1), sample=True)),
 ]

@@ -23,7 +23,7 @@ from workers.torch_engine.sequence import Tally
 
 RIGHT = 1e-3
 COUNT = 2000
-LOSSY = {"fuzzy", "typical", "adasd", "cm_asd"}
+LOSSY = {"fuzzy", "typical"}
 CASES = [
     ("target_choice", world.sampled),
     ("target_choice", world.chosen),
@@ -32,7 +32,6 @@ CASES = [
     ("rejection", world.chosen),
     ("rejection", world.mixed),
     ("one_hot", world.chosen),
-    ("one_hot", world.siblings),
     ("one_hot", world.top_two),
     ("multi_step", world.grown("static", widths=(2, 2, 1), sample=True)),
 ]
@@ -104,8 +103,7 @@ def test_more_trees(verifier: str, draft: world.Drafting) -> None:
 def test_no_lossless_verifier_is_forgotten() -> None:
     registry.build("verifier", "target_choice", None, {})
     names = {name for role, name in registry._PARTS if role == "verifier"}
-    untested = {n for n in names - LOSSY if not n.startswith("test_")} - {v for v, _ in CASES}
-    assert untested == set()
+    assert names - LOSSY == {verifier for verifier, _ in CASES}
 
 
 def spec(drafter: str, verifier: str, tree: str = "chain", /, **settings: Any) -> MethodSpec:
