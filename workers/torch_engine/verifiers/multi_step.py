@@ -1,6 +1,8 @@
 """Multi-step speculative sampling on trees (SpecInfer, arXiv 2305.09781; without replacement as in
 Sequoia, arXiv 2402.12374)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -54,16 +56,25 @@ def _try_all(
             for node, elders in enumerate(own)
             if elders == rank
         ]
-        rows = [starts[index] + 1 + proposals[index].parents[node] for index, node in members]
-        tokens = torch.tensor([proposals[i].tokens[node] for i, node in members], device=p.device)
-        q = torch.stack([_drawn_from(proposals[i], node, p) for i, node in members])
-        own, at = left[rows], tokens[:, None]
+        rows, at, q = families(proposals, members, p, starts)
+        own = left[rows]
         ratios = (own.gather(1, at) / q.gather(1, at)).view(-1).tolist()
         for (index, node), ratio in zip(members, ratios, strict=True):
             chances[index][node] = ratio
         own = (own - q).clamp_(min=0.0)
         left[rows] = own / own.sum(-1, keepdim=True).clamp_(min=torch.finfo(own.dtype).tiny)
     return {p.sequence.id: c for p, c in zip(proposals, chances, strict=True)}, left
+
+
+def families(
+    proposals: list[Proposal], members: Sequence[tuple[int, int]], p: Tensor, starts: list[int]
+) -> tuple[list[int], Tensor, Tensor]:
+    """Return for each node (index of its proposal, node) its parent's row of p, its token [n, 1]
+    and the distribution [n, vocab] that it was drawn from, one-hot for a chosen node."""
+    rows = [starts[index] + 1 + proposals[index].parents[node] for index, node in members]
+    tokens = torch.tensor([proposals[i].tokens[node] for i, node in members], device=p.device)
+    q = torch.stack([_drawn_from(proposals[i], node, p) for i, node in members])
+    return rows, tokens[:, None], q
 
 
 def _ranks(proposal: Proposal) -> list[int]:
@@ -77,7 +88,6 @@ def _ranks(proposal: Proposal) -> list[int]:
 
 
 def _drawn_from(proposal: Proposal, node: int, p: Tensor) -> Tensor:
-    """Return the distribution [vocab] that a node was drawn from, one-hot for a chosen node."""
     q = proposal.q[node]
     if q is not None:
         return q
