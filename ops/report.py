@@ -93,7 +93,7 @@ class Results:
         return self.labels.get(method, method)
 
 
-def report(
+def report(  # noqa: PLR0913 - its parameters are flags
     out: Annotated[Path, flags.option("--out", "folder for report.md and the figures", "DIR")],
     profile: Annotated[
         Path | None, flags.option("--profile", "folder of `specadapt profile`", "DIR")

@@ -8,13 +8,10 @@ from pathlib import Path
 from import_rules import files, imported
 
 MAX_FILES = 24
-MAX_PARAMETERS = 6
 MAX_LINES = 450
 MAX_PAGE_LINES = 400
 RESULTS = Path("docs/results")
 ARCHITECTURE = Path("docs/architecture.md")
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def crowded_folders(root: Path) -> list[str]:
@@ -45,37 +42,6 @@ def _longer(root: Path, names: list[Path], limit: int) -> Iterator[str]:
         lines = len((root / name).read_text().splitlines())
         if lines > limit:
             yield f"{name.as_posix()} has {lines} lines, more than {limit}"
-
-
-def long_signatures(root: Path) -> list[str]:
-    """Return every function of the packages with more than MAX_PARAMETERS parameters.
-
-    `self` and `cls` do not count. Commands are exempt, since their parameters are flags.
-    """
-    found = []
-    for file in files(root):
-        for node in ast.walk(ast.parse((root / file).read_text())):
-            if not isinstance(node, Function) or _is_command(node):
-                continue
-            count = len([each for each in _parameters(node) if each.arg not in {"self", "cls"}])
-            if count > MAX_PARAMETERS:
-                place = f"{file.as_posix()}:{node.lineno} {node.name}"
-                found.append(f"{place} has {count} parameters, more than {MAX_PARAMETERS}")
-    return found
-
-
-def _parameters(function: Function) -> list[ast.arg]:
-    given = function.args
-    rest = [each for each in (given.vararg, given.kwarg) if each]
-    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]
-
-
-def _is_command(function: Function) -> bool:
-    """Return whether a parameter is annotated as one of typer's flags."""
-    annotations = [
-        ast.unparse(each.annotation) for each in _parameters(function) if each.annotation
-    ]
-    return any("typer." in each or each.startswith("flags.") for each in annotations)
 
 
 def unused_modules(root: Path) -> list[str]:

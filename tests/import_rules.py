@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from importlib.util import resolve_name
 from itertools import accumulate
 from pathlib import Path
 
@@ -66,7 +65,6 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
     "workers/torch_engine": {
         **dict.fromkeys(BENEATH_PARTS, BENEATH_PARTS),
         "models": set(),
-        "precision": {"models"},
         **dict.fromkeys(("drafters", "trees", "stops", "verifiers"), PARTS_SHARE),
     },
     "router": dict.fromkeys(ROUTER_SERVES, ROUTER_SERVES),
@@ -130,9 +128,8 @@ ASSEMBLERS = {
 
 
 def imported(tree: ast.AST, file: Path) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything that a file (relative to the root) imports, however it is
-    written; `from a import b` is `a.b`."""
-    functions = {"import_module", "__import__"}
+    """Line and dotted name of everything that a file (relative to the root) imports; `from a import
+    b` is `a.b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -142,25 +139,6 @@ def imported(tree: ast.AST, file: Path) -> Iterator[tuple[int, str]]:
             package = ".".join([*above, *filter(None, [node.module])])
             for alias in node.names:
                 yield node.lineno, f"{package}.{alias.name}"
-                if package == "importlib" and alias.name in functions:
-                    functions.add(alias.asname or alias.name)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func).rpartition(".")[2]
-            if called in functions and (name := _constant_name(node, file)):
-                yield node.lineno, name
-
-
-def _constant_name(call: ast.Call, file: Path) -> str | None:
-    """What import_module is called for; None where only running it would tell."""
-    given = dict(zip(("name", "package"), call.args, strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords}
-    name, package = given.get("name"), given.get("package")
-    if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
-        return None
-    # A package that is no constant is the file's own: __package__.
-    own = package.value if isinstance(package, ast.Constant) else ".".join(file.parts[:-1])
-    return resolve_name(name.value, own)
 
 
 def files(root: Path) -> list[Path]:

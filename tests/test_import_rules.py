@@ -42,7 +42,6 @@ TREE_IMPORTED = "from workers.torch_engine.tree import ROOT"
     [
         ("workers/a.py", "def f():\n    import ray.serve", "ray.serve"),
         ("router/fit/encoder_export.py", "import ray", "ray"),
-        ("workers/a.py", "from importlib import import_module as f\nf(name='ray')", "ray"),
         ("ops/a.py", "from tests.served import service_config", "tests.served.service_config"),
         ("deployments/api/a.py", "from ..declared import look", "deployments.declared.look"),
         ("workers/stream.py", "from workers.loader import f", "workers.loader.f"),

@@ -52,15 +52,15 @@ class Measured:
 def judge(
     teacher: Teacher,
     parent: Head | None,
-    candidates: Sequence[Head],
+    candidate: Head,
     held: Sequence[Sample],
     own: Head | None = None,
-) -> list[Verdict]:
-    """Compare each candidate with its parent, on held-out responses of the target. All heads read
-    the same states.
+) -> Verdict:
+    """Compare a candidate with its parent, on held-out responses of the target. Both read the same
+    states.
 
-    On replayed answers candidates are compared with `own`, the bundle's own head, if there is one:
-    else each round could lose a little of what no served answer shows.
+    On replayed answers it is compared with `own`, the bundle's own head, if there is one: else each
+    round could lose a little of what no served answer shows.
 
     A chain is drafted greedily at every place of a response, and accepted as far as it equals the
     answer. That is what one-hot verification accepts at the response's own temperature, since the
@@ -70,7 +70,7 @@ def judge(
     merges them.
     """
     fit_id = max(held, key=lambda sample: sample.time).fit_id if held else ""
-    measured: list[list[Measured]] = [[] for _ in candidates]
+    measured = list[Measured]()
     look_ups = LookUps(least=LEAST, past=PastAnswers())
     for sample in held:
         prompt, answer = sample.prompt_token_ids, sample.answer_token_ids
@@ -78,24 +78,20 @@ def judge(
             continue
         ids = torch.tensor([[*prompt, *answer][-LONGEST:]], device=teacher.device)
         first = max(1, ids.shape[1] - len(answer))
-        states = teacher.states(ids, torch.ones_like(ids), candidates[0].captures)
+        states = teacher.states(ids, torch.ones_like(ids), candidate.captures)
         replayed = own is not None and sample.fit_id.startswith(REPLAY)
         before = own if replayed else parent
+        drafted = _accepted(candidate, ids, states, first)
         if before is None:
             greedy = sample.temperature == 0
             found = _looked_up(look_ups, ids[0].tolist(), first, greedy=greedy)
+            merged = [max(pair) for pair in zip(found, drafted, strict=True)]
+            both = _steps(found), _steps(merged)
         else:
-            found = _accepted(before, ids, states, first)
-        for head, measures in zip(candidates, measured, strict=True):
-            drafted = _accepted(head, ids, states, first)
-            if before is None:
-                merged = [max(pair) for pair in zip(found, drafted, strict=True)]
-                both = _steps(found), _steps(merged)
-            else:
-                places = len(drafted)
-                both = (places + sum(found), places), (places + sum(drafted), places)
-            measures.append(Measured(sample.conversation, _groups(sample, fit_id), *both))
-    return [verdict(measures, new=parent is None) for measures in measured]
+            found, places = _accepted(before, ids, states, first), len(drafted)
+            both = (places + sum(found), places), (places + sum(drafted), places)
+        measured.append(Measured(sample.conversation, _groups(sample, fit_id), *both))
+    return verdict(measured, new=parent is None)
 
 
 def tokens_per_step(teacher: Teacher, head: Head, held: Sequence[Text]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from schemas import Sample, TuningJob, Verdict
 from schemas.json_files import json_lines
 from training.generations import read_generations
-from training.heads import Head, StoredHead, continued_head, load_head, new_head
+from training.heads import StoredHead, continued_head, load_head, new_head
 from training.judge import LARGE_GROUP, REPLAY, judge
 from training.packing import Text, frequent_tokens, mixed, token_counts
 from training.teacher import Teacher
@@ -40,7 +40,7 @@ responses; and at least so many."""
 
 
 def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
-    """Tune a head and judge it, and if it is refused, its mean with its parent.
+    """Tune a head and judge it.
 
     An interrupted job continues from its last checkpoint and gives the same head. Raises ValueError
     if the target or the head cannot be trained, or no sample has a response.
@@ -52,24 +52,8 @@ def run_job(job: TuningJob, report: Callable[[str], None] = print) -> Verdict:
         for folder in (job.parent, job.own)
     )
     tuned = load_head(StoredHead(job.out, job.part), teacher)
-    candidates = [tuned] if parent is None else [tuned, _mean(job, parent, teacher)]
     held = [*_samples(job.held), *read_replay(job.replay)[1]]
-    verdicts = judge(teacher, parent, candidates, held, own)
-    best = next((i for i, verdict in enumerate(verdicts) if verdict.better), 0)
-    if best:
-        candidates[best].save(job.out)
-    return verdicts[best]
-
-
-@torch.no_grad()
-def _mean(job: TuningJob, parent: Head, teacher: Teacher) -> Head:
-    """Return the mean of the tuned head and its parent, which keeps more of what the parent has
-    learned elsewhere (arXiv 2109.01903)."""
-    head = load_head(StoredHead(job.out, job.part), teacher)
-    before = dict(parent.named_parameters())
-    for name, weight in head.named_parameters():
-        weight.add_(before[name]).div_(2.0)
-    return head
+    return judge(teacher, parent, tuned, held, own)
 
 
 def tune(teacher: Teacher, job: TuningJob, report: Callable[[str], None] = print) -> None:

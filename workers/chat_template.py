@@ -83,30 +83,11 @@ def encode_chat(
     return chat.encode(chat.text(count, add_generation_prompt, continue_final_message), encode)
 
 
-def encode_turns(tokenizer: ChatTokenizer, messages: Messages) -> list[tuple[list[int], list[int]]]:
-    """Return a conversation's token ids in parts: of each message the part before a response (of
-    the assistant's only) and the rest. Raises ChatFormatError as `encode_chat`, and for a template
-    that does not write messages in order."""
-    chat = _Rendered(tokenizer, messages)
-    whole = ""
-    turns = []
-    for count, message in enumerate(messages, start=1):
-        begun, whole = whole, chat.text(count, False)
-        opened = chat.text(count - 1, True) if message["role"] == "assistant" else begun
-        if not whole.startswith(opened) or not opened.startswith(begun):
-            raise ChatFormatError("the chat template rewrites earlier messages")
-        turns.append((chat.encode(opened[len(begun) :]), chat.encode(whole[len(opened) :])))
-    return turns
-
-
 class _Rendered:
     """Messages and variables with the names of control tokens hidden in them."""
 
     def __init__(
-        self,
-        tokenizer: ChatTokenizer,
-        messages: Messages,
-        variables: Mapping[str, Any] = MappingProxyType({}),
+        self, tokenizer: ChatTokenizer, messages: Messages, variables: Mapping[str, Any]
     ) -> None:
         for index, message in enumerate(messages):
             if message["role"] not in ROLES:
@@ -131,11 +112,11 @@ class _Rendered:
             if name in str(tokenizer.chat_template):
                 self._show_if_read(name)
 
-    def text(self, count: int, add_generation_prompt: bool, continues: bool = False) -> str:
+    def text(self, count: int, add_generation_prompt: bool, continues: bool) -> str:
         """Return the first `count` messages."""
         return self._rendered(self._messages[:count], add_generation_prompt, continues)
 
-    def encode(self, text: str, encode: Encode = encode_text) -> list[int]:
+    def encode(self, text: str, encode: Encode) -> list[int]:
         ids: list[int] = []
         at = 0
         for found in [*self._control.written.finditer(text), None]:

@@ -21,7 +21,7 @@ OVER = ("over_baseline", "over_baseline_ci95")
 LEAST_MS = 0.1
 
 
-def bench_serve(
+def bench_serve(  # noqa: PLR0913 - its parameters are flags
     url: Annotated[
         str | None, flags.option("--url", "address of a running service  [default: start one]")
     ] = None,

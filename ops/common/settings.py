@@ -114,10 +114,10 @@ def with_dtype(setup: Setup) -> Setup:
     if any(spec.engine == "torch" for spec in setup.methods):
         import torch
 
-        from workers.torch_engine.precision import chosen
+        from workers.torch_engine.models.model import chosen_dtype
 
         device = torch.device(device_of(setup.engine))
-        dtype = chosen("auto", load_bundle(setup.bundle), device)
+        dtype = chosen_dtype("auto", load_bundle(setup.bundle), device)
     return replace(setup, engine=setup.engine.model_copy(update={"dtype": dtype}))
 
 

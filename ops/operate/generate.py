@@ -9,7 +9,7 @@ from ops.common.boundary import STANDARD_OUTPUT
 from ops.common.output import emit, quiet_transformers, table
 
 
-def generate(
+def generate(  # noqa: PLR0913 - its parameters are flags
     method: Annotated[
         str, flags.option("--method", "decoding method; `specadapt methods` lists them")
     ],

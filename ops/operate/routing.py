@@ -27,7 +27,7 @@ Key = Annotated[
 LOCAL = "http://127.0.0.1:8000"
 
 
-def explain(
+def explain(  # noqa: PLR0913 - its parameters are flags
     prompt: Annotated[str, typer.Option("--prompt", help="the user's message")],
     bundle: flags.Bundle = None,
     routing: flags.Routing = None,

@@ -10,7 +10,7 @@ from ops.common import flags
 from ops.common.boundary import InputError
 
 
-def serve(
+def serve(  # noqa: PLR0913 - its parameters are flags
     model: flags.Model = None,
     config: flags.Config = None,
     host: Annotated[

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 INTERVAL = "routed_over_best_single_ci95"
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 - its parameters are flags
     routing: Annotated[Path, flags.option("--routing", "folder of the routing table", "DIR")],
     profile: Annotated[
         Path,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from schemas import RoutingTable
 
 
-def fit(
+def fit(  # noqa: PLR0913 - its parameters are flags
     profile: Annotated[Path, flags.option("--profile", "folder of the profile", "DIR")],
     out: Annotated[Path, flags.option("--out", "folder of the routing table", "DIR")],
     clusters: Annotated[int, flags.option("--clusters", "number of clusters", min=2)] = 10,

@@ -8,7 +8,7 @@ from ops.common import flags
 from ops.common.output import emit, progress, table
 
 
-def profile(
+def profile(  # noqa: PLR0913 - its parameters are flags
     out: Annotated[Path, flags.option("--out", "folder of the profile", "DIR")],
     bundle: flags.Bundle = None,
     config: flags.Config = None,

@@ -19,7 +19,7 @@ BATCH = 16
 """Answers that are decoded and traced together."""
 
 
-def trace(
+def trace(  # noqa: PLR0913 - its parameters are flags
     out: Annotated[Path, flags.option("--out", "folder of the trace", "DIR")],
     with_bounds: Annotated[
         bool,

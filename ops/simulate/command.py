@@ -19,7 +19,7 @@ def _count(name: str, help_text: str) -> Any:
     return flags.option(name, f"{help_text}  [default: the world's, 1]", "N", min=1, max=1000)
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - its parameters are flags
     world: Annotated[
         Path | None,
         flags.option(

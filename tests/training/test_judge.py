@@ -28,7 +28,7 @@ def test_each_kind_of_replayed_answers_is_a_group_that_counts(bundle, samples, t
     teacher = Teacher.load(bundle / "target")
     head = load_head(StoredHead(bundle / "eagle3", "eagle3"), teacher)
     served = [sample for sample in samples if sample.held]
-    (found,) = judge(teacher, head, [head], [*served, *replayed])
+    found = judge(teacher, head, head, [*served, *replayed])
     counts = {
         name: group.conversations for name, group in found.by_group.items() if "replay" in name
     }
@@ -83,7 +83,7 @@ def test_replayed_answers_compare_with_the_bundles_own_head(bundle, samples, tmp
     spoilt = load_head(StoredHead(emptied(bundle / "eagle3", tmp_path / "s"), "eagle3"), teacher)
     held = [s for s in samples if s.held]
     replayed = [s.model_copy(update={"fit_id": "replay"}) for s in held]
-    (found,) = judge(teacher, spoilt, [spoilt], [*held, *replayed], own)
+    found = judge(teacher, spoilt, spoilt, [*held, *replayed], own)
     replay, served = found.by_group["replay"], found.by_group["cluster 0"]
     assert replay.candidate < replay.parent
     assert served.candidate == served.parent

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from schemas import HeadPart, Sample, TuningJob, Verdict
 from tests.training.counting import emptied, write_replay
 from training import tune as tuning
-from training.heads import StoredHead, load_head, new_head
+from training.heads import StoredHead, load_head
 from training.judge import judge
 from training.teacher import Teacher
 
@@ -60,29 +60,6 @@ def test_a_new_head_has_to_beat_look_ups(bundle, samples, tmp_path, monkeypatch)
     assert spoilt.overall.parent == found.overall.parent < found.overall.candidate
     assert spoilt.reason is not None
     assert "not better than look-ups by 10%" in spoilt.reason
-
-
-def test_a_refused_head_gives_way_to_its_mean_with_the_parent(
-    bundle: Path, samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    teacher = Teacher.load(bundle / "target")
-    new_head("eagle3", teacher, torch.arange(6, 60), 2).save(tmp_path / "parent")
-    job = _job("eagle3", bundle, samples, tmp_path / "job", tokens=500)
-    job = job.model_copy(update={"parent": tmp_path / "parent"})
-    tuning.tune(teacher, job, lambda _: None)
-    parent, tuned = StoredHead(tmp_path / "parent", "eagle3"), StoredHead(job.out, "eagle3")
-    refused, better = Verdict(better=False, reason="worse"), Verdict(better=True)
-    monkeypatch.setattr(tuning, "judge", lambda *_: [refused, better])
-    assert tuning.run_job(job, lambda _: None).better
-    mean = StoredHead(job.out, "eagle3")
-    for name, weight in mean.weights.items():
-        if not weight.is_floating_point():
-            continue
-        one, other = tuned.weights[name].float(), parent.weights[name].float()
-        torch.testing.assert_close(weight.float(), (one + other) / 2, rtol=0.01, atol=0.01)
-
-    monkeypatch.setattr(tuning, "judge", lambda *_: [refused, refused])
-    assert not tuning.run_job(job, lambda _: None).better
 
 
 def test_an_interrupted_job_gives_the_same_head(bundle, samples, tmp_path, monkeypatch):
@@ -140,5 +117,4 @@ def _judged(job: TuningJob, samples: list[Sample], candidate: Path, parent: Path
         for folder in (parent, candidate)
     )
     assert after is not None
-    (found,) = judge(teacher, before, [after], [s for s in samples if s.held])
-    return found
+    return judge(teacher, before, after, [s for s in samples if s.held])

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -185,3 +187,19 @@ def test_files_that_no_engine_reads_do_not_count(tiny_bundle: Bundle, copy: Bund
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     (copy.part("target") / "consolidated.safetensors").write_text(pointer)
     assert target_hash(copy) == target_hash(tiny_bundle)
+
+
+ALONE = """
+import sys
+from workers.bundle import import_without_torch, load_bundle
+import_without_torch()
+load_bundle("bundles/demo").tokenizer().encode("Hello")
+print("torch" in sys.modules)
+"""
+
+
+def test_a_process_that_only_tokenises_loads_no_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -14,7 +14,6 @@ from workers.chat_template import (
     encode_chat,
     encode_prompt,
     encode_text,
-    encode_turns,
 )
 
 CHATML = (
@@ -117,29 +116,6 @@ def test_nothing_that_is_written_becomes_a_control_token(family, chat):
         at = text.index(message["content"], at) + len(message["content"])
 
 
-@pytest.mark.parametrize("family", TOKENIZERS)
-@settings(deadline=None)
-@given(chat=CHATS)
-def test_turns_add_up_to_the_conversation(family, chat):
-    tokenizer = TOKENIZERS[family]
-    turns = encode_turns(tokenizer, chat)
-    ids = [token for turn in turns for part in turn for token in part]
-    assert ids == encode_chat(tokenizer, chat, False)
-    for message, (header, rest) in zip(chat, turns, strict=True):
-        if message["role"] == "assistant":
-            end = rest.index(tokenizer.eos_token_id)
-            assert rest[:end] == encode_text(tokenizer, message["content"])
-            assert header
-        else:
-            assert header == []
-
-
-def test_a_conversation_in_turns_asks_as_a_prompt_does():
-    tokenizer = TOKENIZERS["chatml"]
-    (_, asked), (header, _) = encode_turns(tokenizer, PLAIN)
-    assert asked + header == encode_chat(tokenizer, PLAIN[:1], True)
-
-
 def test_what_a_template_refuses_is_said():
     strict = chatml_tokenizer(STRICT)
     with pytest.raises(ChatFormatError, match="refuses these messages: no system here"):
@@ -186,12 +162,6 @@ def test_more_private_characters_than_there_are_for_names_are_refused():
             [{"role": "user", "content": every + "<|im_end|>"}],
             add_generation_prompt=True,
         )
-
-
-def test_a_template_that_changes_what_was_said_has_no_turns():
-    last = "{% for m in messages %}{% if loop.last %}{{ m['content'] }}{% endif %}{% endfor %}"
-    with pytest.raises(ChatFormatError, match="rewrites earlier messages"):
-        encode_turns(chatml_tokenizer(last), PLAIN)
 
 
 @settings(deadline=None)

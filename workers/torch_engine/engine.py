@@ -22,13 +22,12 @@ from workers.drafting.lookup.datastore import open_datastore
 from workers.end_tokens import end_tokens
 from workers.engine import EngineRefusedError, check_method, check_tokens, load_report
 from workers.stream import Stream
-from workers.torch_engine import precision
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafter_guard import DrafterGuard
 from workers.torch_engine.drafters.adaptive import Adaptive
 from workers.torch_engine.logit_processor import make_logit_processor
 from workers.torch_engine.method import Method
-from workers.torch_engine.models.model import load_target
+from workers.torch_engine.models.model import chosen_dtype, load_target
 from workers.torch_engine.scheduler import Limits, Scheduler
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.target import Target
@@ -222,7 +221,7 @@ def load_models(
     """
     chunk = chunk or PREFILL_CHUNK
     device = _device(config.device)
-    named = precision.chosen(config.dtype, bundle, device)
+    named = chosen_dtype(config.dtype, bundle, device)
     dtype = torch.bfloat16 if named == "bfloat16" else torch.float32
     model = load_target(bundle.part("target"), named, device)
     capacity = min(config.max_context, config.kv_slots)

@@ -7,7 +7,7 @@ from ops.common import flags
 from ops.common.output import emit, progress
 
 
-def bench_decode(
+def bench_decode(  # noqa: PLR0913 - its parameters are flags
     bundle: flags.Bundle = None,
     config: flags.Config = None,
     methods: flags.Methods = None,

@@ -19,7 +19,7 @@ from ops.common.output import table, with_interval
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup, device_of
 from workers.bundle import Bundle
-from workers.chat_template import encode_turns
+from workers.chat_template import encode_chat
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import Model, load_target
 
@@ -168,18 +168,20 @@ def compare_precisions(
 
 
 def encode_responses(bundle: Bundle, prompts: Sequence[Prompt]) -> list[Response]:
-    """Tokenize the prompts that have a response of at most LONGEST tokens, prompt included."""
+    """Tokenize the prompts that have a response of at most LONGEST tokens, prompt included.
+
+    Leave out those whose prompt the chat template changes once it is answered.
+    """
     tokenizer = bundle.tokenizer()
     found = []
     for prompt in prompts:
         if prompt.response is None:
             continue
         answer = {"role": "assistant", "content": prompt.response}
-        turns = encode_turns(tokenizer, [*prompt.messages, answer])
-        before = [token for turn in turns[:-1] for part in turn for token in part]
-        response = Response((*before, *turns[-1][0]), tuple(turns[-1][1]))
-        if len(response.before) + len(response.tokens) <= LONGEST:
-            found.append(response)
+        before = encode_chat(tokenizer, prompt.messages, True)
+        whole = encode_chat(tokenizer, [*prompt.messages, answer], False)
+        if whole[: len(before)] == before and len(whole) <= LONGEST:
+            found.append(Response(tuple(before), tuple(whole[len(before) :])))
     return found
 
 

@@ -15,7 +15,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from odd_parts import LeafyTree, Pairs
 from sampling_reference import Answer, chances, p_value
 from scipy.stats import qmc
 from torch import Tensor
@@ -125,17 +124,6 @@ def mixed(proposals: Sequence[Proposal]) -> None:
     sampled(proposals)
 
 
-def siblings(proposals: Sequence[Proposal]) -> None:
-    """A fixed tree of chosen nodes."""
-    LeafyTree(_World()).propose(proposals)
-
-
-def top_two(proposals: Sequence[Proposal]) -> None:
-    """The drafter's two best children at every level."""
-    for _ in range(LEVELS):
-        Pairs(_World()).expand(proposals, frontier_logits(proposals))
-
-
 def grown(tree: str, **settings: Any) -> Drafting:
     """A registered tree grown by the drafter."""
 
@@ -151,16 +139,8 @@ def grown(tree: str, **settings: Any) -> Drafting:
     return draft
 
 
-def with_replacement(proposals: Sequence[Proposal]) -> None:
-    """Two draws from the drafter under every node, the same token twice where it so happens."""
-    for _ in range(2):
-        placed = [(p, node) for p in proposals for node in p.frontier for _ in range(2)]
-        q = warped(DRAFT, placed)
-        drawn = draw(q, [p.sequence.rng.random() for p, _ in placed])
-        for proposal in proposals:
-            proposal.frontier = []
-        for (proposal, parent), token, row in zip(placed, drawn, q, strict=True):
-            proposal.frontier.append(proposal.add(token, parent, q=row))
+top_two = grown("static", paths="0 1 0.0 0.1 0.0.0 0.0.1")
+"""The drafter's two best children at every level; only the best one is extended."""
 
 
 def two_drafters(proposals: Sequence[Proposal]) -> None:
@@ -236,7 +216,6 @@ DRAWING = [
     ("rejection", sampled),
     ("one_hot", top_two),
     ("multi_step", grown("static", widths=(2, 2, 1), sample=True)),
-    ("traversal", sampled),
 ]
 NAMES = [verifier for verifier, _ in DRAWING]
 

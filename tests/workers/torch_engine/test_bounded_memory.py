@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from decoding import assert_greedy, decode, reference, until
 from rig import Rig, has_seen, words
-from static_twins import in_static_shapes
 
 from workers.bundle import Bundle
 from workers.torch_engine.drafters.feature_drafter import FeatureDrafter
@@ -42,14 +40,12 @@ def test_states_that_nobody_reads_are_bounded(make_rig, byte_bundle: Bundle, cos
         assert answer.stats.by_drafter.keys() == {"none"}
 
 
-@pytest.mark.parametrize("static", [False, True])
-def test_rows_move_while_their_sequences_decode(make_rig, byte_bundle, static, monkeypatch):
+def test_rows_move_while_their_sequences_decode(make_rig, byte_bundle, monkeypatch):
     """The second and the fourth of five go on when the others have ended, and end next to each
     other; a few tokens at a time are moved, of the target and of the drafters."""
     monkeypatch.setattr(kv_pool, "BLOCK", 8)
     methods = ["naive", "eagle3", "naive", "draft_verify", "naive"]
-    with in_static_shapes() if static else nullcontext():
-        rig: Rig = make_rig(byte_bundle, sorted({*methods}), max_batch=5)
+    rig: Rig = make_rig(byte_bundle, sorted({*methods}), max_batch=5)
     prompts, lengths = [words(30 + i, i) for i in range(5)], [5, 70, 5, 70, 5]
     asked = [
         rig.submit(method, prompt, max_tokens=length)

@@ -25,7 +25,6 @@ from workers.torch_engine.verifiers.multi_step import MultiStep
 from workers.torch_engine.verifiers.one_hot import OneHot
 from workers.torch_engine.verifiers.rejection import Rejection
 from workers.torch_engine.verifiers.target_choice import TargetChoice
-from workers.torch_engine.verifiers.traversal import Traversal
 
 DEAD = 3
 """A token that the grammar allows, and nothing after it."""
@@ -37,13 +36,8 @@ PAIRS = [
     (Rejection, world.mixed),
     (TargetChoice, world.top_two),
     (OneHot, world.top_two),
-    (OneHot, world.siblings),
-    (MultiStep, world.with_replacement),
     (MultiStep, world.two_drafters),
     (MultiStep, world.grown("static", widths=(3, 2, 1), sample=True)),
-    (Traversal, world.sampled),
-    (Traversal, world.with_replacement),
-    (Traversal, world.grown("static", widths=(3, 2, 1), sample=True)),
 ]
 FAST = (world.sampled, world.top_two)
 SAMPLED = SamplingParams(temperature=1.0)
@@ -123,7 +117,7 @@ SETS = st.sets(st.integers(0, world.VOCAB - 1), max_size=3)
 @given(
     st.lists(st.tuples(st.integers(0, world.VOCAB - 1), st.integers(-1, 8), SETS), max_size=9),
     SETS,
-    st.sampled_from([OneHot, TargetChoice, MultiStep, Traversal]),
+    st.sampled_from([OneHot, TargetChoice, MultiStep]),
     st.sampled_from([0.0, 1.0]),
 )
 def test_paths_end_where_nothing_can_be_chosen(nodes, first, verifier, temperature):

@@ -4,7 +4,6 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 from decoding import Answer, assert_greedy, method_of, reference
 from hypothesis import given, settings
@@ -24,8 +23,7 @@ METHODS: list[str | MethodSpec] = [
     "ngram",
     "suffix",
     "adaptive",
-    method_of("tree", "test_tree"),
-    method_of("model_tree", "draft_model", "test_pairs"),
+    method_of("model_tree", "draft_model", "eagle2", tree={"nodes": 6, "k": 2}),
     "fuzzy",
     "specinfer",
     "medusa",

@@ -93,7 +93,7 @@ def paths(proposal: Proposal) -> set[tuple[int, ...]]:
         (OneHot, world.chosen),
         pytest.param(OneHot, world.top_two, marks=pytest.mark.slow),
         (Rejection, world.sampled),
-        pytest.param(MultiStep, world.with_replacement, marks=pytest.mark.slow),
+        pytest.param(MultiStep, world.two_drafters, marks=pytest.mark.slow),
     ],
 )
 def test_a_guessed_token_leaves_the_distribution_as_it_is(verifier, draft) -> None:

@@ -6,8 +6,7 @@ from workers.drafting.step_costs import CATCH_UP
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.interfaces import Drafter, Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
-from workers.torch_engine.models.drafter_kv_rows import DrafterKvRows
-from workers.torch_engine.models.kv_pool import Lease
+from workers.torch_engine.models.kv_pool import DrafterKvRows, Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import load_model
 from workers.torch_engine.registry import register

@@ -14,10 +14,9 @@ from workers.torch_engine.drafters.draft_model import KvDrafter
 from workers.torch_engine.drafters.head_versions import HeadVersions
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.models.draft_logits import DraftLogits
-from workers.torch_engine.models.drafter_kv_rows import DrafterKvRows
 from workers.torch_engine.models.heads.eagle import Eagle3Head, EagleHead, capture_layers
 from workers.torch_engine.models.heads.feature_head import FeatureHead
-from workers.torch_engine.models.kv_pool import KvPool, Lease
+from workers.torch_engine.models.kv_pool import DrafterKvRows, KvPool, Lease
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.transfer import indices

@@ -11,15 +11,12 @@ from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, KvShape, Laye
 from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span, build_layout
 from workers.torch_engine.models.shape import LlamaShape
-from workers.torch_engine.models.static_layout import StaticLayout, static_layout, unfold
-from workers.torch_engine.models.static_steps import steps_on
 
 
 class Block:
     """The computation that the blocks of one model share; the weights come with each call.
 
-    The residual stream is in `dtype`, attention and the KV pool are in `kv_dtype`. steps: runs the
-    model in static shapes, None if the device does not.
+    The residual stream is in `dtype`, attention and the KV pool are in `kv_dtype`.
     """
 
     def __init__(self, shape: LlamaShape, dtype: torch.dtype, device: torch.device) -> None:
@@ -27,7 +24,6 @@ class Block:
         # a float32 cache is several times faster on the CPU, whose bfloat16 attention is not fused
         self.kv_dtype = torch.float32 if device.type == "cpu" else dtype
         self.groups = shape.heads // shape.kv_heads
-        self.steps = steps_on(device)
         windows = any(attention.window for attention in shape.each_attention)
         plain = not windows and shape.score_cap is None
         self._by_kernel = device.type == "cpu" and plain and computes(shape.head_dim)
@@ -41,19 +37,11 @@ class Block:
             capacity=capacity + TREE_ROOM,
             dtype=self.kv_dtype,
             device=self._device,
-            anchored=self.steps is not None,
         )
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
         """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
-        static = None if self.steps is None else static_layout(spans, pool)
-        return static or build_layout(
-            spans, pool, self.groups, self.kv_dtype, by_kernel=self._by_kernel
-        )
-
-    def unfold(self, given: Tensor, layout: StaticLayout, pool: KvPool) -> Layout:
-        """Return the layout that a static layout's vector, on the device, describes."""
-        return unfold(given, layout.bucket, pool, self.groups, self.kv_dtype)
+        return build_layout(spans, pool, self.groups, self.kv_dtype, by_kernel=self._by_kernel)
 
     def attend(
         self,

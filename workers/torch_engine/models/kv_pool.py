@@ -1,4 +1,4 @@
-"""The slot pool that holds every running sequence's keys and values."""
+"""The slot pool that holds every running sequence's keys and values, and a drafter's rows of it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -61,14 +61,11 @@ class KvShape(NamedTuple):
 class KvPool:
     """Keys and values [layers, rows + 1, 2 * kv_heads, stride, head_dim]; keys before values.
 
-    Slot i of a row holds position i. Behind the `capacity` slots of each is one more that no view
-    reaches, so that a row's begin `stride` slots apart; `scratch` is the first one of them, where
-    padding is written.
+    Slot i of a row holds position i. A row's heads begin `stride` slots apart.
 
     A row is used, kept and used again where it lies. A batch attends over a strided view from its
     first row to its last, so rows in use should lie together: `settle` moves them, for which there
-    is one row more than are given out. anchored: together means at 0 .. n-1, as forwards in static
-    shapes begin at row 0.
+    is one row more than are given out.
     """
 
     def __init__(
@@ -79,16 +76,14 @@ class KvPool:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
-        anchored: bool = False,
     ) -> None:
         # zeros, not empty: masked slots still meet a weight of 0, and 0 * NaN is NaN
-        self.stride, self.scratch = capacity + 1, capacity
+        self.stride = capacity + 1
         places = (rows + 1, 2 * shape.kv_heads, self.stride, shape.head_dim)
         self.data = torch.zeros(shape.layers, *places, dtype=dtype, device=device)
         self.rows = rows
         self.capacity = capacity
         self.kv_heads = shape.kv_heads
-        self._anchored = anchored
         self._held: list[Lease | None] = [None] * (rows + 1)
         self._used = set[Lease]()
         self._move: _Move | None = None
@@ -173,8 +168,7 @@ class KvPool:
         """Return the move of a used row to a free one among the others, or of a kept row out of
         their way; None if no row needs to move."""
         used, places = {lease.row: lease for lease in self._used}, self.rows + 1
-        firsts = range(1 if self._anchored else places - len(used) + 1)
-        windows = [range(first, first + len(used)) for first in firsts]
+        windows = [range(first, first + len(used)) for first in range(places - len(used) + 1)]
         window = max(windows, key=lambda rows: sum(row in used for row in rows))
         holes = [row for row in window if row not in used]
         if not holes:
@@ -207,3 +201,71 @@ class KvPool:
             row = self.data[:, lease.row]
             row[:, :, lease.length : lease.length + len(kept)] = row[:, :, source]
         lease.length += len(kept)
+
+
+class DrafterKvRows:
+    """Map each row of the target's pool, in use or kept, to the drafter's row of the same text.
+
+    A row that the drafter has not read has none. The drafter's pool has as many rows as the
+    target's, so that a row is always free. It may be set later, before the first row is taken.
+    """
+
+    pool: KvPool
+
+    def __init__(self, pool: KvPool | None = None) -> None:
+        if pool is not None:
+            self.pool = pool
+        self._used: dict[Lease, Lease] = {}
+        self._kept: dict[Lease, Lease] = {}
+
+    def __contains__(self, lease: Lease) -> bool:
+        return lease in self._used
+
+    def __getitem__(self, lease: Lease) -> Lease:
+        """Return the drafter's row of a target row in use."""
+        return self._used[lease]
+
+    def length(self, lease: Lease) -> int:
+        """Return the read slots of the drafter's row; 0 without one."""
+        return self._used[lease].length if lease in self._used else 0
+
+    def acquire(self, lease: Lease, version: int = 0) -> Lease:
+        """Take an empty row for a target row that has none. version: of the head that fills it."""
+        own = self._used[lease] = self.pool.acquire()
+        own.version = version
+        return own
+
+    def begin(self, lease: Lease, source: Lease, length: int, version: int = 0) -> int:
+        """Give a row in use up to `length` slots of the drafter's row of `source`, if the same
+        version of the drafter's head has filled them.
+
+        `source` may be the row itself if it was kept. Return the number of slots.
+        """
+        own = self._kept.get(source) or self._used.get(source)
+        count = 0 if own is None or own.version != version else min(length, own.length)
+        if own is None or count <= 0:
+            return 0
+        if source is lease:
+            self.pool.take_back(self._kept.pop(lease), count)
+            self._used[lease] = own
+        else:
+            self.pool.copy(own, self.acquire(lease, version), count)
+        return count
+
+    def keep(self, lease: Lease) -> None:
+        """Keep the drafter's row of a target row that is kept."""
+        if lease in self._used:
+            own = self._kept[lease] = self._used.pop(lease)
+            self.pool.keep(own)
+
+    def drop(self, lease: Lease) -> None:
+        """Free the drafter's row of a kept target row."""
+        if lease in self._kept:
+            self.pool.drop(self._kept.pop(lease))
+
+    def release(self, lease: Lease) -> None:
+        """Free the drafter's row of a target row in use."""
+        if lease in self._used:
+            own = self._used.pop(lease)
+            own.degraded = lease.degraded
+            self.pool.release(own)

@@ -24,7 +24,6 @@ from workers.torch_engine.models.layer import build_layer, norm_taker
 from workers.torch_engine.models.layout import Layout, Span, narrowed, spelled_out, windowed
 from workers.torch_engine.models.operators import Projection, RmsNorm, projection
 from workers.torch_engine.models.shape import LlamaShape
-from workers.torch_engine.models.static_layout import StaticLayout
 from workers.torch_engine.models.weights import (
     load_model_weights,
     load_packed_weights,
@@ -134,38 +133,18 @@ class Llama:
         """Make a KV pool of `rows` sequences of `capacity` tokens and their trees."""
         return self._block.make_pool(self.shape.layers, rows, capacity)
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
         """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         return self._block.lay_out(spans, pool)
 
     def forward(
-        self, layout: Layout | StaticLayout, pool: KvPool, captures: Collection[int] = ()
+        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Return logits [wanted rows, vocab] float32 and captured states [N, hidden] in `dtype`.
 
         captures: i in 0 .. layers-1 is the residual stream that enters layer i, FINAL the state
         after the final norm. Keys and values are written to the pool; nothing is committed.
         """
-        if isinstance(layout, Layout):
-            return self._compute(layout, pool, captures)
-        return self._compute_statically(layout, pool, captures)
-
-    def _compute_statically(
-        self, layout: StaticLayout, pool: KvPool, captures: Collection[int]
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        assert self._block.steps is not None
-        logits, hidden = self._block.steps.run(
-            (layout.bucket, frozenset(captures), pool),
-            [(layout.given, len(layout.given))],
-            lambda given: self._compute(self._block.unfold(given, layout, pool), pool, captures),
-        )
-        # Copies: the next forward overwrites the buffers.
-        states = {index: state[: layout.token_count].clone() for index, state in hidden.items()}
-        return logits[: layout.logit_count].clone(), states
-
-    def _compute(
-        self, layout: Layout, pool: KvPool, captures: Collection[int]
-    ) -> tuple[Tensor, dict[int, Tensor]]:
         block, hidden = self._block, dict[int, Tensor]()
         x = F.embedding(layout.tokens, self.embedding)
         if self._scale != 1.0:
@@ -212,10 +191,7 @@ class Llama:
         ]
 
     def _rotations(self, positions: int) -> list[Tensor]:
-        """Return the rotary tables [positions, 1, head_dim / 2] of this model's layers.
-
-        Tables of every length are kept, since CUDA graphs read them at a fixed address.
-        """
+        """Return the rotary tables [positions, 1, head_dim / 2] of this model's layers."""
         if positions not in self._tables:
             dim, device = self.shape.head_dim, self.device
             tables = [rotary.table(positions, dim, device) for rotary in self._rotaries]

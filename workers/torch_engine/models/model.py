@@ -3,18 +3,19 @@
 import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from workers.torch_engine.models.families import NotCoveredError
+from workers.bundle import Bundle
+from workers.torch_engine.models.block_weights import PACKED
+from workers.torch_engine.models.families import NotCoveredError, read_shape
 from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama
-from workers.torch_engine.models.operators import Projection
-from workers.torch_engine.models.static_layout import StaticLayout
+from workers.torch_engine.models.operators import Projection, has_amx
 
 log = logging.getLogger(__name__)
 
@@ -40,17 +41,14 @@ class Model(Protocol):
         """Make a pool of `rows` sequences of `capacity` tokens and their trees."""
         ...
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
         """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         ...
 
     def forward(
-        self, layout: Any, pool: KvPool, captures: Collection[int] = ()
+        self, layout: Layout, pool: KvPool, captures: Collection[int] = ()
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Compute a layout of this model: logits [wanted rows, vocab] float32 and captured states.
-
-        See Llama.forward.
-        """
+        """Return logits [wanted rows, vocab] float32 and captured states; see Llama.forward."""
         ...
 
     def read_out(self, states: Tensor) -> Tensor:
@@ -60,6 +58,33 @@ class Model(Protocol):
     def lm_head_rows(self, ids: Tensor) -> Tensor:
         """Return rows [n, hidden] of the checkpoint's LM head, of tokens `ids` [n]."""
         ...
+
+
+def chosen_dtype(dtype: str, bundle: Bundle, device: torch.device) -> str:
+    """Return `dtype`, or for "auto" the one that decodes the bundle's target fastest here.
+
+    On GPUs that is bfloat16. On CPUs it is q4 if our kernel is built and the target has 4-bit
+    weights, else bfloat16 if the CPU has AMX, else float32. It is never "int8", which changes the
+    model.
+    """
+    if dtype != "auto":
+        return dtype
+    if device.type != "cpu":
+        return "bfloat16"
+    if (bundle.part("target") / PACKED).is_file() and _is_ours(bundle.part("target")):
+        if block_product.is_built():
+            return "q4"
+        log.warning("%s; the target is decoded in 16 or 32 bits", block_product.NOT_BUILT)
+    return "bfloat16" if has_amx() else "float32"
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether our own forward computes a model."""
+    try:
+        read_shape(folder)
+    except NotCoveredError:
+        return False
+    return True
 
 
 def load_target(folder: Path, dtype: str, device: torch.device) -> Model:
@@ -90,7 +115,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device) -> Model:
     try:
         model = Llama.load(folder, dtype, device)
     except NotCoveredError as reason:
-        from workers.torch_engine.models.fallback.loading import load_transformers
+        from workers.torch_engine.models.fallback import load_transformers
 
         fallback = load_transformers(folder, dtype, device)
         log.warning("%s; served through transformers (%s)", reason, fallback.manner)

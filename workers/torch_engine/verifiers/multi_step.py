@@ -47,7 +47,7 @@ def _try_all(
     All parents' eldest children together, then their second ones: as many rounds as the largest
     family has children, whatever the number of trees.
     """
-    ranked = [ranks(proposal) for proposal in proposals]
+    ranked = [_ranks(proposal) for proposal in proposals]
     left, chances = p.clone(), [[0.0] * len(proposal) for proposal in proposals]
     for rank in range(max((max(own, default=-1) for own in ranked), default=-1) + 1):
         members = [
@@ -77,7 +77,7 @@ def families(
     return rows, tokens[:, None], q
 
 
-def ranks(proposal: Proposal) -> list[int]:
+def _ranks(proposal: Proposal) -> list[int]:
     """Return how many siblings precede each node."""
     born: dict[int, int] = {}
     elders = []

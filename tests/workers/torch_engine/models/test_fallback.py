@@ -5,7 +5,6 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import odd_parts  # noqa: F401 (registers its parts)
 import pytest
 import random_heads
 import torch
@@ -15,13 +14,13 @@ from zoo import OTHERS, VOCAB, random_model
 from zoo import save_bundle as save
 
 from workers.bundle import Bundle, BundleError
-from workers.torch_engine.models.fallback.transformers_model import CachedModel, RereadModel
+from workers.torch_engine.models.fallback import CachedModel, RereadModel
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import load_model
 
 CPU = torch.device("cpu")
-TREE = method_of("tree", "test_tree")
+TREE = method_of("tree", "draft_model", "static", tree={"paths": "0 1 1.0 1.1 1.0.0 1.1.0"})
 KIND = {"gpt2": CachedModel, "mixtral": CachedModel, "bloom": RereadModel, "mamba": RereadModel}
 
 
@@ -47,7 +46,7 @@ def prompts(count: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", OTHERS)
 async def test_chains_trees_and_batches(load_engine, bundles, name: str) -> None:
-    """A draft that is its target's copy is accepted whole; the trees' drafts mostly are not."""
+    """A draft that is its target's copy is accepted whole, on a chain and along a tree's best."""
     engine = load_engine(["naive", "ngram", "draft_verify", TREE], bundles[name])
     assert isinstance(engine._target.model, KIND[name])
     methods = ["naive", "ngram", "draft_verify", "tree"]

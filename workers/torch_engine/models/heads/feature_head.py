@@ -18,7 +18,6 @@ from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.models.static_layout import StaticLayout
 from workers.torch_engine.models.weights import Dims, Take, refuse_misfit, taker
 
 
@@ -77,7 +76,7 @@ class FeatureHead(ABC):
         (attention,) = self.shape.each_attention
         self._rotary = attention.rotary.table(pool.capacity, self.shape.head_dim, self._device)
 
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout | StaticLayout:
+    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
         """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
         return self.block.lay_out(spans, pool)
 
@@ -85,31 +84,14 @@ class FeatureHead(ABC):
         """Return features [N, hidden] of captured states [N, captures * hidden]."""
         return states
 
-    def forward(
-        self, features: Tensor, layout: Layout | StaticLayout, pool: KvPool
-    ) -> tuple[Tensor, DraftLogits]:
+    def forward(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, DraftLogits]:
         """Read the pairs of the layout's tokens and `features` [N, hidden].
 
         Return the predicted features [rows, hidden], which are read with the tokens that follow,
         and the logits of the rows whose logits are wanted.
         """
-        if isinstance(layout, Layout):
-            predicted, logits = self._compute(features, layout, pool)
-        else:
-            predicted, logits = self._compute_statically(features, layout, pool)
+        predicted, logits = self._compute(features, layout, pool)
         return predicted, self._vocabulary.logits(logits)
-
-    def _compute_statically(
-        self, features: Tensor, layout: StaticLayout, pool: KvPool
-    ) -> tuple[Tensor, Tensor]:
-        assert self.block.steps is not None
-        predicted, logits = self.block.steps.run(
-            (layout.bucket, pool),
-            [(layout.given, len(layout.given)), (features, layout.bucket.rows)],
-            lambda given, x: self._compute(x, self.block.unfold(given, layout, pool), pool),
-        )
-        # Copies: the next forward overwrites the buffers.
-        return predicted[: layout.logit_count].clone(), logits[: layout.logit_count].clone()
 
     @abstractmethod
     def _compute(self, features: Tensor, layout: Layout, pool: KvPool) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,6 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import Operator
-from workers.torch_engine.models.static_layout import padded
-from workers.torch_engine.models.static_steps import steps_on
 from workers.torch_engine.models.weights import Dims, Take, refuse_misfit, taker
 
 
@@ -36,7 +34,6 @@ class MedusaHeads:
             raise BundleError(f"{folder}: the weights have no tensor 'blocks.0.layers.0.weight'")
         self._hidden = int(config["hidden_size"])
         refuse_misfit(folder, {n: w.shape for n, w in weights.items()}, *self._tensors(depth))
-        self._steps = steps_on(target.device)
 
         def layer(heads: Sequence[int], index: int) -> Operator:
             names = [f"blocks.{head}.layers.{index}." for head in heads]
@@ -69,14 +66,7 @@ class MedusaHeads:
 
     def forward(self, states: Tensor) -> list[DraftLogits]:
         """Return each head's logits for the target's final states [N, hidden]."""
-        if self._steps is None:
-            logits = self._compute(states)
-        else:
-            rows = padded(len(states))
-            logits = self._steps.run(rows, [(states, rows)], self._compute)
-            # A copy: the next forward overwrites the buffer.
-            logits = logits[:, : len(states)].clone()
-        return [self._vocabulary.logits(each) for each in logits.unbind()]
+        return [self._vocabulary.logits(each) for each in self._compute(states).unbind()]
 
     def _compute(self, states: Tensor) -> Tensor:
         """Return logits [heads, N, size] in the dtype of `states`."""
