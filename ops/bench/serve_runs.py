@@ -383,15 +383,3 @@ def _run(answer: Answer, turns: int) -> Run:
     prompt, tokens = answer.prompt, 0 if answer.error else answer.reply.output_tokens
     repeat = answer.repeat * turns + answer.turn
     return Run(prompt.id, prompt.domain, repeat, tokens, answer.seconds)
-
-
-def same_text(arms: Sequence[Sequence[Answer]]) -> float | None:
-    """Return the share of requests that all arms answered with one text; None without any."""
-    texts: dict[tuple[str, int, int], list[str]] = {}
-    for answers in arms:
-        for answer in answers:
-            if answer.error is None:
-                key = answer.prompt.id, answer.repeat, answer.turn
-                texts.setdefault(key, []).append(answer.reply.text)
-    whole = [given for given in texts.values() if len(given) == len(arms)]
-    return statistics.fmean(len(set(given)) == 1 for given in whole) if whole else None

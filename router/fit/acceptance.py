@@ -9,37 +9,24 @@ from numpy.typing import NDArray
 from router import cluster
 from router.acceptance import ANSWER_TOKENS, learns_acceptance
 from router.fit.profile import Profile
-from schemas import TEMPERATURE_BANDS, Objective, temperature_band
+from schemas import TEMPERATURE_BANDS, temperature_band
 
 Floats = NDArray[np.float64]
 
-MOST_ANSWERS = 4.0
-"""Most responses that a long one counts as under the objective `seconds`."""
-
 
 def acceptance_evidence(
-    output_tokens: float,
-    target_steps: float,
-    objective: Objective,
-    usual_tokens: float,
-    deviation: float = 0.0,
+    output_tokens: float, target_steps: float, deviation: float = 0.0
 ) -> tuple[float, float]:
     """Return the tokens and steps that one response adds to its cell, without the prefill's.
 
-    usual_tokens: mean output tokens of the cluster. deviation: predicted distance of the prompt's
-    log acceptance from its cell's (`router.prompt`); the response counts with the steps that it
-    would have taken at deviation 0.
+    deviation: predicted distance of the prompt's log acceptance from its cell's (`router.prompt`);
+    the response counts with the steps that it would have taken at deviation 0.
 
-    Under the objective `speedup` a long response counts as one of ANSWER_TOKENS. Otherwise a few
-    answers that loop up to their limit, where copying works best, would outvote the rest of their
-    cluster. Under `seconds` answers count by their tokens: one of `usual_tokens` as one of
-    ANSWER_TOKENS, and no response as more than MOST_ANSWERS.
+    A long response counts as one of ANSWER_TOKENS. Otherwise a few answers that loop up to their
+    limit, where copying works best, would outvote the rest of their cluster.
     """
     tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
-    whole = max(tokens, ANSWER_TOKENS)
-    if objective == "seconds":
-        whole = max(1.0, usual_tokens, tokens / MOST_ANSWERS)
-    scale = ANSWER_TOKENS / whole
+    scale = ANSWER_TOKENS / max(tokens, ANSWER_TOKENS)
     return scale * tokens, scale * steps * math.exp(deviation)
 
 
@@ -53,18 +40,17 @@ def profiled_acceptance(
     profile: Profile,
     names: Sequence[str],
     label_of: dict[str, int],
-    objective: Objective,
-    usual_tokens: Floats,
+    clusters: int,
     deviations: Mapping[str, Floats],
 ) -> tuple[Floats, Floats]:
     """Return the tokens and steps [k, m, t] that the profile's answers add.
 
-    usual_tokens: mean output tokens [k]. deviations: [m] by prompt id, where there are any. None
-    counts as lower than one token a step, the least there can be.
+    deviations: [m] by prompt id, where there are any. None counts as lower than one token a step,
+    the least there can be.
     """
 
     def count(deviations: Mapping[str, Floats], lowest: Floats) -> tuple[Floats, Floats]:
-        tokens = np.zeros((len(usual_tokens), len(names), len(TEMPERATURE_BANDS)))
+        tokens = np.zeros((clusters, len(names), len(TEMPERATURE_BANDS)))
         steps = np.zeros_like(tokens)
         for (prompt_id, temperature, name), cell in profile.cells.items():
             lossless = profile.meta.lossless.get(name, False)
@@ -73,7 +59,8 @@ def profiled_acceptance(
             index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
             own = deviations.get(prompt_id)
             added = acceptance_evidence(
-                *(cell.output_tokens, cell.target_steps, objective, float(usual_tokens[index[0]])),
+                cell.output_tokens,
+                cell.target_steps,
                 0.0 if own is None else max(float(own[index[1]]), float(lowest[index])),
             )
             tokens[index] += added[0]

@@ -12,7 +12,7 @@ from router.fit.acceptance import labels_of, profiled_acceptance
 from router.fit.profile import Measured, Profile, ProfileError, prompt_key
 from router.fit.speedup import harmonic_mean
 from router.preferred import with_preferred
-from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, Objective, RoutingTable
+from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,6 @@ class TableOptions:
 
     methods: Sequence[str] | None = None
     lossy: bool = False
-    objective: Objective = "speedup"
     default_method: str | None = None
     clustered_prompts: Collection[str] = ()
 
@@ -51,8 +50,8 @@ def build_table(
     vectors: the prompts' [n, d], in their order. centroids: [k, d]. A cluster's preferred method is
     the method with the least predicted seconds for its typical prompt at batch 1, from the same two
     factors that serve. Step time is pooled over clusters, so a cluster with few prompts borrows
-    what does not depend on prompts. The provenance also has the assignment by measured paired
-    speedups. Raises AssignError, ProfileError, or ValueError for an unknown default method.
+    what does not depend on prompts. Raises AssignError, ProfileError, or ValueError for an unknown
+    default method.
     """
     if len(vectors) != len(profile.prompts):
         raise AssignError(f"{len(vectors)} vectors for {len(profile.prompts)} profiled prompts")
@@ -65,21 +64,20 @@ def build_table(
     if not names:
         raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
     label_of = labels_of(profile, vectors, centroids)
-    k, m, objective = len(centroids), len(names), options.objective
+    k, m = len(centroids), len(names)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
-    tokens, counts = profiled_acceptance(profile, names, label_of, objective, output, {})
+    tokens, counts = profiled_acceptance(profile, names, label_of, k, {})
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
     speedup, speedup_count = paired_speedups(profile, names, label_of, k)
     keys = {prompt_key(p.text) for p in profile.prompts}
     keys |= {prompt_key(text) for text in options.clustered_prompts}
     table = RoutingTable(
-        fit_id=_fit_id(profile, centroids, encoder, names, objective),
+        fit_id=_fit_id(profile, centroids, encoder, names),
         encoder=encoder,
         measured_under=meta.measured_under,
         methods=names,
         settings_hashes={n: meta.settings_hashes[n] for n in names},
         lossless={n: meta.lossless[n] for n in names},
-        objective=objective,
         default_method=names[0],
         assignment=((names[0],) * len(TEMPERATURE_BANDS),) * k,
         centroids=centroids,
@@ -103,7 +101,6 @@ def build_table(
             "profiled_prompts": len(profile.prompts),
             "clustered_prompts": len(options.clustered_prompts) or len(profile.prompts),
             "baseline": profile.baseline,
-            "by_measured_speedup": _by_speedup(names, speedup, speedup_count),
             "profile": meta.provenance,
             "prompts": sorted(keys),
         },
@@ -198,24 +195,15 @@ def paired_speedups(
     return means, counts
 
 
-def _by_speedup(names: Sequence[str], speedup: Floats, count: Floats) -> list[str | None]:
-    return [
-        names[int(s.argmax())] if n.any() else None for s, n in zip(speedup, count, strict=True)
-    ]
-
-
 def _fit_id(
     profile: Profile,
     centroids: Floats,
     encoder: EncoderInfo,
     names: Sequence[str],
-    objective: Objective,
 ) -> str:
     """Return twelve hex digits over everything that a table is made of."""
     digest = hashlib.sha256(np.asarray(centroids, dtype=np.float32).tobytes())
     for part in (encoder, profile.meta, *profile.rows, *profile.steps):
         digest.update(part.model_dump_json().encode())
     digest.update(",".join(names).encode())
-    if objective != "speedup":  # keeps the ids of tables made when there was one objective
-        digest.update(objective.encode())
     return digest.hexdigest()[:12]

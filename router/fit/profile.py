@@ -58,16 +58,13 @@ Cell = tuple[str, float, str]
 
 @dataclass(frozen=True)
 class Paired:
-    """Speedups over the profile's baseline [n, m], and the baseline's seconds [n].
-
-    They cover the prompts that every method answered at enough length.
-    """
+    """Speedups over the profile's baseline [n, m] on the prompts that every method answered at
+    enough length."""
 
     prompt_ids: tuple[str, ...]
     temperatures: tuple[float, ...]
     methods: tuple[str, ...]
     speedups: NDArray[np.float64]
-    baseline_seconds: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -132,13 +129,7 @@ class Profile:
                 f"rows: no prompt has answers of {MIN_TOKENS} tokens by every method of "
                 f"{', '.join(wanted)}"
             )
-        seconds = [
-            self.cells[prompt, temperature, self.baseline].seconds
-            for prompt, temperature in zip(ids, temperatures, strict=True)
-        ]
-        return Paired(
-            tuple(ids), tuple(temperatures), wanted, np.asarray(values), np.asarray(seconds)
-        )
+        return Paired(tuple(ids), tuple(temperatures), wanted, np.asarray(values))
 
     def _speedups(
         self, prompt_id: str, temperature: float, methods: Sequence[str]

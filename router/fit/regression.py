@@ -124,9 +124,7 @@ def corrected(
     label_of = labels_of(profile, vectors, table.centroids)
     clusters = len(table.centroids)
     made = Correction.of(profile, vectors, table.methods, label_of, clusters)
-    tokens, steps = profiled_acceptance(
-        *(profile, table.methods, label_of, table.objective, table.output_tokens), made.deviations
-    )
+    tokens, steps = profiled_acceptance(profile, table.methods, label_of, clusters, made.deviations)
     digest = hashlib.sha256(f"{table.fit_id} regression {NAMES}".encode())
     digest.update(np.asarray(made.weights, dtype=np.float32).tobytes())
     changed = table.model_copy(
