@@ -182,7 +182,7 @@ def export(
     from deployments.configuration import resolved
     from deployments.learning.state_store import StateStore
     from ops.common.settings import served_config
-    from router.fit.promotion import promoted
+    from router.fit.unfitted import promoted
     from router.learner import Learner
     from router.table import save_table
 

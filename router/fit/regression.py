@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from router.acceptance import PRIOR_ANSWERS, learns_acceptance
-from router.fit.acceptance import labels_of, profiled_acceptance
+from router.fit.assign import labels_of, profiled_acceptance
 from router.fit.profile import Profile, ProfileError
 from router.preferred import with_preferred
 from router.prompt import NAMES, inputs_of

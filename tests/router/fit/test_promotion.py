@@ -5,7 +5,7 @@ import pytest
 from routing_world import METHODS, observe
 
 from router import preferred
-from router.fit.promotion import promoted
+from router.fit.unfitted import promoted
 from router.learner import Learner
 from router.table import load_table, save_table
 from schemas import RoutingTable
