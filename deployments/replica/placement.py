@@ -1,4 +1,4 @@
-"""Cluster resources of a method's replicas, their cores, and the share that their engine may use."""
+"""Resources of a method's replicas, their cores, and the share that their engine may use."""
 
 import math
 import os

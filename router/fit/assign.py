@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from router import cluster
 from router.acceptance import ANSWER_TOKENS, learns_acceptance
 from router.fit import steps
-from router.fit.profile import Measured, Profile, ProfileError, prompt_key
+from router.fit.profile import Profile, ProfileError, prompt_key
 from router.fit.speedup import harmonic_mean
 from router.preferred import with_preferred
 from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable, temperature_band
@@ -163,13 +163,13 @@ def prefill_lines(profile: Profile, names: Sequence[str]) -> Floats:
 
 def _lengths(profile: Profile, label_of: dict[str, int], k: int) -> tuple[Floats, Floats, Floats]:
     """Return each cluster's mean output tokens, prompts behind them, and mean prompt tokens [k]."""
-    measured: list[tuple[int, Measured]] = [
+    measured = [
         (label_of[p], c) for (p, _, name), c in profile.cells.items() if name == profile.baseline
     ]
     if not measured:
         raise ProfileError(f"methods: {profile.baseline}, the baseline, has no rows in the profile")
     labels = np.asarray([label for label, _ in measured])
-    output = np.asarray([c.output_tokens for _, c in measured])
+    output = np.asarray([float(c.output_tokens) for _, c in measured])
     prompt = np.asarray([float(c.prompt_tokens) for _, c in measured])
     count = np.bincount(labels, minlength=k).astype(np.float64)
     safe = np.maximum(count, 1.0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from router import cluster
 from router.constraints import Constraints
-from router.fit.profile import Paired, Profile, prompt_key
+from router.fit.profile import Paired, Profile, log_acceptance, prompt_key
 from router.fit.regression import lengths_of
 from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
 from router.policy import choose
@@ -131,7 +131,7 @@ def copy_or_not(profile: Profile, paired: Paired, features: Floats) -> Floats:
     from sklearn.linear_model import LogisticRegression
 
     rows = [
-        [profile.cells[prompt, temperature, name].log_acceptance for name in paired.methods]
+        [log_acceptance(profile.cells[prompt, temperature, name]) for name in paired.methods]
         for prompt, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True)
     ]
     accepted = np.asarray(rows)

@@ -11,7 +11,7 @@ from scipy.linalg import block_diag
 
 from router.acceptance import PRIOR_ANSWERS, learns_acceptance
 from router.fit.assign import labels_of, profiled_acceptance
-from router.fit.profile import Profile, ProfileError
+from router.fit.profile import Profile, ProfileError, log_acceptance
 from router.preferred import with_preferred
 from router.prompt import NAMES, inputs_of
 from schemas import TEMPERATURE_BANDS, RoutingTable, temperature_band
@@ -57,7 +57,7 @@ class Learned:
                 rows.append(row_of[prompt])
                 labels.append(label_of[prompt])
                 bands.append(temperature_band(temperature))
-                accepted.append([cell.log_acceptance for cell in cells])
+                accepted.append([log_acceptance(cell) for cell in cells])
         if not rows:
             raise ProfileError("rows: every prompt has a looping answer of a lossy method")
         return cls(inputs[rows], np.asarray(labels), np.asarray(bands), np.asarray(accepted))
