@@ -30,7 +30,7 @@ def unfitted() -> RoutingTable:
     return unfitted_table(SPECS, ENCODER, UNDER)
 
 
-def first(unfitted: RoutingTable, cluster: int = 0) -> tuple[str, str]:
+def first(table: RoutingTable, cluster: int = 0) -> tuple[str, str]:
     limits = Constraints(healthy=frozenset(table.methods))
     decision = choose(table, Features(20, 128, cluster=cluster), (), limits, CONFIG)
     return decision.method, decision.reason
@@ -65,7 +65,7 @@ def test_it_is_a_table_like_others(unfitted: RoutingTable, tmp_path) -> None:
 def test_what_was_learned_belongs_to_this_portfolio(unfitted: RoutingTable) -> None:
     learner = Learner(unfitted)
     learner.observe([observe(unfitted, "a", "ngram", 0)])
-    assert Learner.restore(unfitted, learner.state()).unfitted.live.steps.sum() > 0
+    assert Learner.restore(unfitted, learner.state()).table.live.steps.sum() > 0
     other = [*SPECS[:2], spec("ngram", drafter="ngram", verifier="one_hot")]
     assert unfitted_table(other, ENCODER, UNDER).fit_id != unfitted.fit_id
 
