@@ -129,7 +129,7 @@ def _method_deployment(
 ) -> serve.Application:
     """Return the deployment of an engine's methods, bound to its arguments.
 
-    declared: whether ingresses read the configuration from it (`deployments.declared`).
+    declared: whether ingresses read the configuration from it (`deployments.rollout`).
     """
     name = SHARED if config.layout == "shared" else specs[0].name
     resources = resources_of(specs[0].name, config)

@@ -25,7 +25,6 @@ from deployments.configuration import (
     live_fields,
     validated,
 )
-from deployments.declared import LOOK_SECONDS, Capacity, Declared, look
 from deployments.guard.middleware import guarded
 from deployments.guard.slots import QUEUED_REQUESTS, Slots
 from deployments.head_training.actor import SampleLine, head_training_actor
@@ -39,7 +38,14 @@ from deployments.request.calls import MethodStream
 from deployments.request.in_flight import publish
 from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
-from deployments.rollout import read_by_ingress, version_of
+from deployments.rollout import (
+    LOOK_SECONDS,
+    Capacity,
+    Declared,
+    look,
+    read_by_ingress,
+    version_of,
+)
 from deployments.transport import OVER_GRPC, bypass_proxies
 from schemas import AppConfig, DecodeChunk, DecodeRequest
 from workers.bundle import import_without_torch, load_bundle

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 PAPER = Path(__file__).parent / "data" / "paper.json"
 SIZES = (5, 10, 20)
 """Numbers of clusters of the paper's Table IV."""
-FOLDS = 5
 INCHES = (8.5, 4.2)
 INTERVAL = ["low", "high"]
 """Ends of a 95% bootstrap interval over prompts."""
@@ -279,51 +278,20 @@ def _at(profile: "Profile", temperature: float) -> "Profile":
 def routed(
     vectors: "NDArray[np.float32]", speedups: "Floats", k: int, seed: int
 ) -> dict[str, float | None]:
-    """Return what choosing by k clusters is worth: vectors [n, d] and speedups [n, m] of prompts.
+    """Return the harmonic mean if each of k clusters has its best method, judged on the prompts
+    that it was chosen on, as in the paper: vectors [n, d] and speedups [n, m] of prompts.
 
-    routed: judged on the prompts that the methods were chosen on, as in the paper. held_out: on
-    the others of FOLDS parts. over_best_single: held-out over the best single method on all.
+    `evaluate` judges a table on other prompts.
     """
     import numpy as np
 
-    from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
-
-    every, slow = np.arange(len(vectors)), 1.0 / speedups
-    inside = speedups[every, _choices(vectors, slow, vectors, k, seed)]
-    chosen = np.zeros(len(vectors), dtype=np.intp)
-    for part in np.array_split(np.random.default_rng(seed).permutation(len(vectors)), FOLDS):
-        rest = np.setdiff1d(every, part)
-        few = min(k, len(rest))
-        chosen[part] = _choices(vectors[rest], slow[rest], vectors[part], few, seed)
-    outside, single = speedups[every, chosen], speedups[:, int(slow.mean(axis=0).argmin())]
-    low, high = paired_bootstrap_ci(outside, single, seed)
-    return {
-        "routed": harmonic_mean(inside),
-        "held_out": harmonic_mean(outside),
-        "over_best_single": harmonic_mean(outside) / harmonic_mean(single),
-        "low": low,
-        "high": high,
-    }
-
-
-def _choices(
-    vectors: "NDArray[np.float32]",
-    slow: "Floats",
-    asked: "NDArray[np.float32]",
-    k: int,
-    seed: int,
-) -> "NDArray[np.intp]":
-    """Return the best method [n'] in the cluster of each asked vector [n', d]."""
-    import numpy as np
-
     from router import cluster
+    from router.fit.speedup import harmonic_mean
 
-    centroids = cluster.fit(vectors, k, seed)
-    labels = cluster.assign(centroids, vectors)
-    held = np.unique(labels)
-    best = np.asarray([slow[labels == c].mean(axis=0).argmin() for c in held])
-    found: NDArray[np.intp] = best[cluster.assign(centroids[held], asked)]
-    return found
+    labels = cluster.assign(cluster.fit(vectors, k, seed), vectors)
+    own = [speedups[labels == c] for c in np.unique(labels)]
+    best = [each[:, (1.0 / each).mean(axis=0).argmin()] for each in own]
+    return {"routed": harmonic_mean(np.concatenate(best))}
 
 
 def _rates(profile: "Profile", method: str, prompts: Sequence[str]) -> list[float]:
@@ -364,13 +332,12 @@ def _tables(results: Results) -> list[str]:
         for c, row in enumerate(results.speedups.tolist())
     ]
     over_prompts = ["overall", *INTERVAL]
-    columns = ["routed", "held_out", "over_best_single", *INTERVAL]
-    by_k = [[k, *(row.get(name) for name in columns)] for k, row in results.by_k.items()]
+    by_k = [[k, row["routed"]] for k, row in results.by_k.items()]
     titles: dict[str, tuple[Sequence[str], Sequence[Sequence[Any]]]] = {
         "I. Clusters": (["metric", "value"], [*results.clustering.items()]),
         "II. Speedup of every method": (["method", "over clusters", *over_prompts], rows),
         "III. Speedup by cluster, the best in bold": (["cluster", *names], by_cluster),
-        "IV. Speedup by number of clusters": (["clusters", *columns], by_k),
+        "IV. Speedup by number of clusters": (["clusters", "routed"], by_k),
     }
     filled = {title: _grid(*of) for title, of in titles.items() if of[1]}
     return [f"## Table {title}\n\n{grid}" for title, grid in filled.items()]

@@ -57,9 +57,8 @@ def with_preferred(table: RoutingTable, default_method: str | None) -> RoutingTa
     ValueError for a method that is not in the table.
     """
     cost = typical_seconds(table)
-    if table.objective == "speedup":
-        plain = next((table.methods.index(n) for n in PLAIN_METHODS if n in table.methods), None)
-        cost = cost / (cost.mean(axis=1) if plain is None else cost[:, plain])[:, None]
+    plain = next((table.methods.index(n) for n in PLAIN_METHODS if n in table.methods), None)
+    cost = cost / (cost.mean(axis=1) if plain is None else cost[:, plain])[:, None]
     weights = np.maximum(table.output_count, 1e-9)
     often = table.acceptance_tokens.sum(axis=(0, 1)) + 1e-9
     overall = table.methods[int((weights[:, None] * (cost @ often)).sum(axis=0).argmin())]

@@ -137,10 +137,6 @@ class MachineSpeed:
 
     def restore(self, state: list[Any]) -> None:
         """Continue from a state of the same methods."""
-        if isinstance(state, dict):  # as it was saved before
-            state = [
-                [state[name]["mean"], state[name]["covariance"]] for name in ("steps", "prefills")
-            ]
         for one, (mean, covariance) in zip((self.steps, self.prefills), state, strict=True):
             one.mean, one.covariance = np.asarray(mean), np.asarray(covariance)
 

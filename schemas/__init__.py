@@ -36,7 +36,6 @@ from schemas.routing import (
     EncoderInfo,
     Live,
     MeasuredUnder,
-    Objective,
     RoutingTable,
     Snapshot,
     TableUpdate,

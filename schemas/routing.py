@@ -43,11 +43,6 @@ Array = Annotated[NDArray[np.float64], BeforeValidator(_array)]
 Favourites = tuple[tuple[str, ...], ...]
 
 
-Objective = Literal["speedup", "seconds"]
-"""Routing objective. `speedup` minimises the mean over prompts of seconds over plain decoding's, so
-every response counts alike. `seconds` minimises mean seconds, so long responses count for more."""
-
-
 class EncoderInfo(Schema):
     """The encoder of the centroids; a table is refused under any other."""
 
@@ -154,7 +149,9 @@ class RoutingTable(Schema):
     methods: tuple[str, ...] = Field(min_length=1)
     settings_hashes: dict[str, str]
     lossless: dict[str, bool]
-    objective: Objective = "speedup"
+    objective: Literal["speedup"] = Field(
+        default="speedup", description="mean over prompts of seconds over plain decoding's"
+    )
     default_method: str
     assignment: Favourites = Field(
         description="the favourite of each cluster [k] in each temperature band [t]"

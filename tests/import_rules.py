@@ -46,7 +46,7 @@ PARTS_SHARE = {
 BENEATH_PARTS = PARTS_SHARE | {"constraint", "logit_processor"}
 """These and what they rest on: none of it knows the loop."""
 ROUTER_SERVES = {
-    *("acceptance", "candidates", "cluster", "constraints", "drift", "embed", "exploration"),
+    *("acceptance", "cluster", "constraints", "drift", "embed", "exploration"),
     *("learner", "load", "policy", "predict", "preferred", "prompt"),
     *("replica_loads", "scaling", "table", "times"),
 }
@@ -76,7 +76,6 @@ SUB_PACKAGES: dict[str, dict[str, set[str]]] = {
         "artifacts": set(),
         "configuration": set(),
         "rollout": {"configuration"},
-        "declared": set(),
         "guard": {"errors", "metrics", "traces", "transport"},
         "actors": set(),
         "loads": {"actors"},

@@ -31,15 +31,22 @@ class StandIn(BaseHTTPRequestHandler):
 
 
 @contextmanager
+def running(server: Any) -> Iterator[Any]:
+    """Run a server in a thread until the block ends."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
 def listening(handler: type[StandIn]) -> Iterator[Any]:
     """Run a server with an `address` until the block ends."""
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.seen, server.address = [], f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    made: Any = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    made.seen, made.address = [], f"http://127.0.0.1:{made.server_port}"
+    with running(made) as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -43,7 +43,7 @@ TREE_IMPORTED = "from workers.torch_engine.tree import ROOT"
         ("workers/a.py", "def f():\n    import ray.serve", "ray.serve"),
         ("router/fit/encoder_export.py", "import ray", "ray"),
         ("ops/a.py", "from tests.served import service_config", "tests.served.service_config"),
-        ("deployments/api/a.py", "from ..declared import look", "deployments.declared.look"),
+        ("deployments/api/a.py", "from ..rollout import look", "deployments.rollout.look"),
         ("workers/stream.py", "from workers.loader import f", "workers.loader.f"),
         ("workers/vllm_engine/a.py", TREE_IMPORTED, TREE),
         ("workers/torch_engine/models/llama.py", TREE_IMPORTED, TREE),

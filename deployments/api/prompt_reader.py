@@ -19,8 +19,7 @@ from deployments.api.tools.family import ToolFamily
 from deployments.artifacts import context_length
 from deployments.errors import ApiError, invalid, no_model
 from deployments.guard.caller import Caller
-from deployments.request.conversation import Conversation
-from deployments.request.prompt import Prompt
+from deployments.request.prompt import Conversation, Prompt
 from schemas import EngineConfig
 from schemas.http import HttpConfig
 from workers.bundle import Bundle

@@ -15,8 +15,6 @@ MOST_TOKENS = 300_000
 """Tokens of a round's samples. At least half of them are older samples, if there are as many."""
 MOST_HELD = 300
 """Held-out answers that a candidate is judged on."""
-REPEATED = 8
-"""First tokens of a response by which a later prompt that repeats it is recognised."""
 
 Cluster = tuple[str, int]
 """A routing table's fit id, and a cluster of it."""
@@ -63,36 +61,6 @@ class Reservoir:
 
     def __iter__(self) -> Iterator[Sample]:
         return iter(self._samples.values())
-
-
-def whole_conversations(kept: Iterable[Sample]) -> list[Sample]:
-    """Return the samples, with later turns of a completion in the first turn's conversation.
-
-    A chat's turns share its messages, a completion has none. Its prompt is a later turn if it
-    begins with another sample's prompt and the first REPEATED tokens of the response. A hash of
-    each prompt's first tokens would join all prompts of one template. Turns that the client
-    changed, or that are tokenised differently when repeated, stay apart.
-    """
-    samples = list(kept)
-    prompts = [(each.prompt_token_ids, True, i) for i, each in enumerate(samples)]
-    begun = [(_beginning(each), False, i) for i, each in enumerate(samples)]
-    # Sorted, all texts that begin like another follow it directly; its own prompt comes before it.
-    open_: list[tuple[tuple[int, ...], str]] = []
-    for tokens, is_prompt, index in sorted(begun + prompts):
-        while open_ and tokens[: len(open_[-1][0])] != open_[-1][0]:
-            open_.pop()
-        sample = samples[index]
-        if not is_prompt:
-            open_.append((tokens, sample.conversation))
-        elif open_ and sample.conversation != open_[-1][1]:
-            samples[index] = sample.model_copy(update={"conversation": open_[-1][1]})
-    return samples
-
-
-def _beginning(sample: Sample) -> tuple[int, ...]:
-    # The last token may be the end token, or become another one before further text.
-    first = sample.answer_token_ids[: max(1, min(REPEATED, len(sample.answer_token_ids) - 1))]
-    return sample.prompt_token_ids + first
 
 
 def lacking(kept: Sequence[Sample]) -> str | None:

@@ -15,7 +15,6 @@ from deployments.head_training.rounds import (
     lacking,
     round_samples,
     span_of,
-    whole_conversations,
 )
 from deployments.head_training.samples import Samples
 from deployments.head_training.tuning import MachineLock, Tuning, TuningError, remove_forgotten
@@ -149,7 +148,6 @@ class HeadTrainer:
         kept, past = self._samples.kept(), _past(heads, part)
         if part != heads.training and not are_enough(kept, past):
             return None
-        kept = whole_conversations(kept)
         if not self._suffice(part, kept) or not self._alone.taken():
             return None
         learned, number = round_samples(kept, past.seen), heads.number(part)

@@ -34,9 +34,13 @@ from deployments.loads import (
     load_board,
 )
 from deployments.metrics import ReplicaMetrics
-from deployments.replica.cores import pinned_cores
 from deployments.replica.heads import FOLLOW_SECONDS, HeadFollower, HeadTally
-from deployments.replica.placement import has_its_cores, placed_engine, resources_of
+from deployments.replica.placement import (
+    has_its_cores,
+    pinned_cores,
+    placed_engine,
+    resources_of,
+)
 from deployments.replica.scaling import REQUESTS, WORK
 from deployments.replica.warm_up import PROSE, TEXT, TOKENS, clients_load, measure, warm_up
 from deployments.rollout import read_by_method, version_of

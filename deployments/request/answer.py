@@ -25,9 +25,8 @@ from deployments.request.answered import (
 )
 from deployments.request.calls import Calls, Chunks, MethodStream
 from deployments.request.circuits import Circuits
-from deployments.request.conversation import Conversations
 from deployments.request.in_flight import InFlight
-from deployments.request.prompt import Prompt
+from deployments.request.prompt import Conversations, Prompt
 from deployments.request.refusals import Refusals
 from deployments.request.starting import Starting
 from router.cluster import assign, packed

@@ -11,6 +11,7 @@ from router.fit.speedup import MIN_TOKENS, harmonic_mean, speedup, tokens_per_se
 from schemas import DecodeStats
 
 NEAR_TIE_GAP = 1e-4
+RESAMPLES = 2000
 STAGES = ("draft", "verify", "sample", "other")
 
 
@@ -173,19 +174,18 @@ def match_figures(prompts: int, divergences: Sequence[Divergence]) -> dict[str, 
     }
 
 
-def domain_mean_ci(
-    values: Mapping[str, Sequence[float]], seed: int, resamples: int = 2000, level: float = 0.95
-) -> tuple[float, float] | None:
-    """Percentile interval of `domain_mean` of paired ratios; prompts are drawn within domains."""
+def domain_mean_ci(values: Mapping[str, Sequence[float]], seed: int) -> tuple[float, float] | None:
+    """Return the 95% percentile interval of `domain_mean` of paired ratios; prompts are drawn
+    within domains."""
     slow = [1.0 / np.asarray(members) for members in values.values() if members]
     if not slow:
         return None
     rng = np.random.default_rng(seed)
-    means = np.zeros(resamples)
+    means = np.zeros(RESAMPLES)
     for members in slow:
-        drawn = rng.integers(0, members.size, (resamples, members.size))
+        drawn = rng.integers(0, members.size, (RESAMPLES, members.size))
         means += members[drawn].mean(axis=1) / len(slow)
-    low, high = np.quantile(1.0 / means, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    low, high = np.quantile(1.0 / means, [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -17,13 +17,6 @@ class Dtype(StrEnum):
     int8 = "int8"
 
 
-class Objective(StrEnum):
-    """Routing objectives of a table."""
-
-    speedup = "speedup"
-    seconds = "seconds"
-
-
 class Predictor(StrEnum):
     """Predictors of a prompt's acceptance."""
 

@@ -1,12 +1,18 @@
 """Where configurations are written: a file of its own, Ray Serve's, a KubeRay manifest."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from ops.common.boundary import InputError
+from pydantic import BaseModel, ValidationError
+from ray.runtime_env import RuntimeEnv
+from ray.serve.schema import ServeDeploySchema
+
+from ops.common.boundary import InputError, describe
 from schemas import AppConfig
+from schemas.base import MISREAD, misread
 from schemas.yaml_files import parse_yaml, read_yaml
 from workers.bundle import BundleError, load_bundle
 from workers.portfolio import method_of, with_bundle, with_portfolio
@@ -61,8 +67,6 @@ def _bodies(place: str, document: Any) -> Iterator[_Body]:
     if "apiVersion" in document:
         yield from _of_manifest(place, document)
     elif "applications" in document:
-        from ops.operate.serve_schema import check_serve_config
-
         check_serve_config(document, place)
         for application in document["applications"]:
             if application["import_path"] in BUILDERS:
@@ -139,3 +143,84 @@ def effective(config: AppConfig) -> dict[str, Any]:
         m.model_copy(update={"spec": m.spec or method_of(m.name, bundle)}) for m in config.methods
     )
     return config.model_copy(update={"methods": methods}).model_dump(mode="json")
+
+
+def check_serve_config(document: dict[str, Any], place: str) -> None:
+    """Refuse what `serve deploy` would refuse, and fields that it would ignore.
+
+    Raises InputError naming every field that is wrong.
+    """
+    wrong = list(_taken_wrongly(ServeDeploySchema, document))
+    try:
+        # Not the parsed document itself: validators of Ray change their input.
+        ServeDeploySchema.model_validate(deepcopy(document))
+    except ValidationError as error:
+        wrong.append(describe(error))
+    if not wrong:
+        wrong += _wrong_environments(document)
+        wrong += _unreachable(document)
+    if wrong:
+        raise InputError(f"{place}: {'; '.join(wrong)}")
+
+
+def _unreachable(document: dict[str, Any]) -> Iterator[str]:
+    """Yield a proxy_location with which requests find no proxy. k8s/base leaves the head out of the
+    service, and on one machine EveryNode is the same as HeadOnly."""
+    location = document.get("proxy_location", "EveryNode")
+    if location != "EveryNode":
+        yield f"proxy_location: {location} leaves workers without a proxy: set EveryNode"
+
+
+def _taken_wrongly(annotation: Any, value: Any, path: str = "") -> Iterator[str]:
+    """Yield what Ray's models ignore, or take for something else: unknown fields, and true or false
+    for a number."""
+    if isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _taken_wrongly(annotation, entry, f"{path}[{_name(entry, index)}]")
+    elif misread(annotation, value):
+        yield f"{path}: {MISREAD}"
+    elif isinstance(value, dict) and (model := _model(annotation)):
+        aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
+        for key, entry in value.items():
+            where = f"{path}.{key}" if path else str(key)
+            field = model.model_fields.get(aliases.get(key) or key)
+            if field is None:
+                yield f"{where}: unknown field"
+            else:
+                yield from _taken_wrongly(field.annotation, entry, where)
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that a mapping is read as: the first one in a list or a union."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model, get_args(annotation))), None)
+
+
+def _name(entry: Any, index: int) -> Any:
+    """Return the name of a list's entry for messages, or its index."""
+    return entry.get("name", index) if isinstance(entry, dict) else index
+
+
+def _wrong_environments(document: dict[str, Any]) -> Iterator[str]:
+    """Yield errors in runtime environments, which Ray would report only when it starts them."""
+    for path, environment in _environments(document):
+        if unknown := environment.keys() - RuntimeEnv.known_fields:
+            yield f"{path}.{min(map(str, unknown))}: unknown field"
+        try:
+            RuntimeEnv(**environment)
+        except (TypeError, ValueError) as error:
+            yield f"{path}: {error}"
+
+
+def _environments(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _environments(entry, f"{path}[{_name(entry, index)}]")
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            where = f"{path}.{key}" if path else str(key)
+            if key == "runtime_env" and isinstance(entry, dict):
+                yield where, entry
+            elif key not in ("args", "user_config"):
+                yield from _environments(entry, where)

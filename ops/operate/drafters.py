@@ -98,11 +98,11 @@ def train(
 
     Example: `specadapt drafters train --config my.yaml`
     """
-    from deployments.head_training.rounds import lacking, whole_conversations
+    from deployments.head_training.rounds import lacking
 
     settings, store, kept = _stores(config, trains=True)
     heads, chosen = store.in_force(), _trained(part, settings)
-    missing = lacking(whole_conversations(kept.stored()))
+    missing = lacking(kept.stored())
     refusals = {
         "training is paused: `specadapt drafters resume` continues it": heads.paused,
         f"{heads.training} is trained already": heads.training is not None,

@@ -11,8 +11,6 @@ from ops.common.boundary import InputError
 from ops.common.output import emit, table
 
 SECONDS = 30.0
-NEAREST = 5
-"""Example prompts that `explain` shows."""
 
 Url = Annotated[str, typer.Option("--url", help="address of the service")]
 Key = Annotated[
@@ -40,22 +38,37 @@ def explain(  # noqa: PLR0913 - its parameters are flags
 
     Example: `specadapt routing explain --prompt "Translate to French: good morning"`
     """
+    from ops.common.output import quiet_transformers
     from ops.common.prompts import parse
-    from ops.common.settings import load_config
-    from ops.routing_tables.local_router import Router, nearest
-    from router.prompt import deviations
+    from ops.common.settings import load_config, resolve
+    from router import cluster
+    from router.constraints import Constraints
+    from router.embed import Encoder
+    from router.policy import choose
+    from router.prompt import Features, deviations, predictions
+    from router.table import load_table
+    from workers.bundle import load_bundle
+    from workers.chat_template import encode_chat
 
-    asked = parse({"prompt": prompt})
-    router = Router.load(load_config(config), bundle, routing)
-    decision = router.decide(asked, max_tokens, temperature)
-    examples = nearest(router, asked.text, NEAREST)
-    deviation = deviations(router.table, decision.cluster, decision.predicted_acceptance)
+    quiet_transformers()
+    asked, settings = parse({"prompt": prompt}), load_config(config)
+    folder, encoder = resolve(settings, bundle).bundle, Encoder(settings.router.encoder)
+    known = load_table(routing or settings.router.routing or folder / "routing", encoder.info)
+    tokenizer = load_bundle(folder).tokenizer()
+    tokens = len(encode_chat(tokenizer, asked.messages, add_generation_prompt=True))
+    vector = encoder.embed([asked.text])
+    [label] = cluster.assign(known.centroids, vector)
+    [predicted] = predictions(known, vector, [asked.text], [tokens])
+    features = Features(tokens, max_tokens, temperature, predicted, int(label))
+    # An idle service that explores nothing.
+    constraints = Constraints(healthy=frozenset(known.methods), explore=False)
+    decision = choose(known, features, (), constraints, settings.router)
+    deviation = deviations(known, decision.cluster, decision.predicted_acceptance)
     figures = {
         "cluster": decision.cluster,
         "method": decision.method,
         "ranked": list(decision.ranked),
         "reason": decision.reason,
-        "nearest_prompts": examples,
         "predicted_seconds": decision.predicted_seconds,
         "deviation": deviation,
         "fit_id": decision.fit_id,
@@ -67,15 +80,7 @@ def explain(  # noqa: PLR0913 - its parameters are flags
         [name, decision.predicted_seconds.get(name), *([deviation[name]] if deviation else [])]
         for name in decision.ranked
     ]
-    near = [[e["text"][:80], e["domain"], e["similarity"]] for e in examples]
-    emit(
-        figures,
-        lambda: [
-            table(title, columns, ranked),
-            table("Nearest known prompts", ["prompt", "domain", "cosine"], near),
-        ],
-        json,
-    )
+    emit(figures, lambda: [table(title, columns, ranked)], json)
 
 
 def history(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
@@ -177,7 +182,7 @@ def export(
     from deployments.configuration import resolved
     from deployments.learning.state_store import StateStore
     from ops.common.settings import served_config
-    from router.fit.promotion import promoted
+    from router.fit.unfitted import promoted
     from router.learner import Learner
     from router.table import save_table
 

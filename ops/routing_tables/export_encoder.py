@@ -11,13 +11,9 @@ from ops.common.output import emit, quiet_transformers
 
 def export_encoder(
     out: Annotated[Path, flags.option("--out", "folder of the exported encoder", "DIR")],
-    source: Annotated[
-        str | None,
-        flags.option("--source", "folder or hub name of the weights  [default: the packaged ones]"),
-    ] = None,
     json: Json = None,
 ) -> None:
-    """Export all-MiniLM-L6-v2 to quantised ONNX; do nothing if it is there already.
+    """Export all-MiniLM-L6-v2 to quantised ONNX.
 
     Serve with it by `router.encoder: DIR` or SPECADAPT_ENCODER, and fit the routing table with it.
 
@@ -28,7 +24,7 @@ def export_encoder(
     quiet_transformers()
     logging.disable(logging.WARNING)  # the quantiser's advice about models larger than this one
     try:
-        info = export(out, source)
+        info = export(out)
     finally:
         logging.disable(logging.NOTSET)
     figures = {"path": str(out), **info.model_dump(mode="json")}

@@ -36,14 +36,6 @@ def fit(  # noqa: PLR0913 - its parameters are flags
     profile_ids: flags.ProfileIds = None,
     limit: flags.Limit = None,
     lossy: Annotated[bool, flags.option("--lossy", "allow methods that are not lossless")] = False,
-    objective: Annotated[
-        flags.Objective,
-        flags.option(
-            "--objective",
-            "routing objective: mean time relative to plain decoding (speedup), or mean "
-            "time in seconds (seconds), in which long answers weigh more",
-        ),
-    ] = flags.Objective.speedup,
     seed: flags.Seed = 0,
     json: flags.Json = None,
 ) -> None:
@@ -55,7 +47,6 @@ def fit(  # noqa: PLR0913 - its parameters are flags
 
     from ops.common.prompts import select
     from ops.common.settings import load_config, names
-    from ops.routing_tables.local_router import sample_of
     from ops.routing_tables.profile_store import profiled
     from router import cluster
     from router.drift import Reference
@@ -80,19 +71,15 @@ def fit(  # noqa: PLR0913 - its parameters are flags
         TableOptions(
             methods=names(methods) if methods else None,
             lossy=lossy,
-            objective=objective.value,
             default_method=routing.default_method,
             clustered_prompts=texts,
         ),
     )
     if predictor is flags.Predictor.regression:
         made = corrected(made, measured, vectors, routing.default_method)
-    # The examples are of the shipped prompts: a table may be published, what was profiled not.
-    sample = sample_of(made, encoder, select(None))
     labels = cluster.assign(centroids, clustered)
     distances = Reference.of_fit(centroids, clustered, labels).state()
-    added = {"sample": sample, "distances": distances}
-    made = made.model_copy(update={"provenance": {**made.provenance, **added}})
+    made = made.model_copy(update={"provenance": {**made.provenance, "distances": distances}})
     save_table(made, out)
     figures = _figures(made, np.bincount(labels, minlength=clusters).tolist())
     figures["silhouette"] = cluster.silhouette(clustered, labels)
@@ -118,11 +105,9 @@ def _figures(made: "RoutingTable", sizes: list[int]) -> dict[str, Any]:
         "predictor": "regression" if made.features else "clusters",
         "sizes": sizes,
         "assignment": _by_band(made),
-        "by_measured_speedup": made.provenance["by_measured_speedup"],
         "speedup": [dict(zip(made.methods, row, strict=True)) for row in made.speedup.tolist()],
         "profiled_prompts": made.provenance["profiled_prompts"],
         "clustered_prompts": made.provenance["clustered_prompts"],
-        "objective": made.objective,
         "default_method": made.default_method,
         "fit_id": made.fit_id,
     }

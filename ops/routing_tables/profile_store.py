@@ -101,10 +101,10 @@ def drop_unfinished_line(file: Path) -> None:
         file.write_bytes(whole)
 
 
-def profiled(folder: Path, ids: Path | None, flag: str = "--profile-ids") -> Profile:
+def profiled(folder: Path, ids: Path | None) -> Profile:
     """Load a profile, or its prompts that a file of ids names.
 
-    Raises ProfileError, and InputError naming the file of ids and its flag.
+    Raises ProfileError, and InputError naming the file of ids.
     """
     profile = Profile.load(folder)
     if ids is None:
@@ -112,4 +112,4 @@ def profiled(folder: Path, ids: Path | None, flag: str = "--profile-ids") -> Pro
     try:
         return profile.only(read_ids(ids))
     except ProfileError as error:
-        raise InputError(f"{flag}: {ids}: {error}") from error
+        raise InputError(f"--profile-ids: {ids}: {error}") from error

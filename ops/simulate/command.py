@@ -51,7 +51,7 @@ def simulate(  # noqa: PLR0913 - its parameters are flags
     Example: `specadapt simulate --world slow.yaml --requests 600 --json -`
     """
     from ops.simulate.run import simulate as run
-    from ops.simulate.tables import base_of
+    from ops.simulate.speeds import base_of
     from ops.simulate.world import read_world
     from router.table import load_table
 

@@ -20,8 +20,7 @@ from deployments.request.prompt import Prompt
 from deployments.request.refusals import Refusals
 from ops.common.simulated_time import run_simulated
 from ops.simulate.replicas import Machine, Replica, Sequence
-from ops.simulate.speeds import true_speeds
-from ops.simulate.tables import believed_table
+from ops.simulate.speeds import believed_table, true_speeds
 from ops.simulate.world import PLAIN, Base, World
 from router.learner import Learner
 from schemas import DecodeRequest, Grammar, LoadReport, Observation, RouterConfig, SamplingParams

@@ -1,18 +1,20 @@
 """Making a routing table from a profile: which method each cluster gets."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from router import cluster
+from router.acceptance import ANSWER_TOKENS, learns_acceptance
 from router.fit import steps
-from router.fit.acceptance import labels_of, profiled_acceptance
-from router.fit.profile import Measured, Profile, ProfileError, prompt_key
+from router.fit.profile import Profile, ProfileError, prompt_key
 from router.fit.speedup import harmonic_mean
 from router.preferred import with_preferred
-from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, Objective, RoutingTable
+from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable, temperature_band
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +36,6 @@ class TableOptions:
 
     methods: Sequence[str] | None = None
     lossy: bool = False
-    objective: Objective = "speedup"
     default_method: str | None = None
     clustered_prompts: Collection[str] = ()
 
@@ -51,8 +52,8 @@ def build_table(
     vectors: the prompts' [n, d], in their order. centroids: [k, d]. A cluster's preferred method is
     the method with the least predicted seconds for its typical prompt at batch 1, from the same two
     factors that serve. Step time is pooled over clusters, so a cluster with few prompts borrows
-    what does not depend on prompts. The provenance also has the assignment by measured paired
-    speedups. Raises AssignError, ProfileError, or ValueError for an unknown default method.
+    what does not depend on prompts. Raises AssignError, ProfileError, or ValueError for an unknown
+    default method.
     """
     if len(vectors) != len(profile.prompts):
         raise AssignError(f"{len(vectors)} vectors for {len(profile.prompts)} profiled prompts")
@@ -65,21 +66,20 @@ def build_table(
     if not names:
         raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
     label_of = labels_of(profile, vectors, centroids)
-    k, m, objective = len(centroids), len(names), options.objective
+    k, m = len(centroids), len(names)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
-    tokens, counts = profiled_acceptance(profile, names, label_of, objective, output, {})
+    tokens, counts = profiled_acceptance(profile, names, label_of, k, {})
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
     speedup, speedup_count = paired_speedups(profile, names, label_of, k)
     keys = {prompt_key(p.text) for p in profile.prompts}
     keys |= {prompt_key(text) for text in options.clustered_prompts}
     table = RoutingTable(
-        fit_id=_fit_id(profile, centroids, encoder, names, objective),
+        fit_id=_fit_id(profile, centroids, encoder, names),
         encoder=encoder,
         measured_under=meta.measured_under,
         methods=names,
         settings_hashes={n: meta.settings_hashes[n] for n in names},
         lossless={n: meta.lossless[n] for n in names},
-        objective=objective,
         default_method=names[0],
         assignment=((names[0],) * len(TEMPERATURE_BANDS),) * k,
         centroids=centroids,
@@ -103,7 +103,6 @@ def build_table(
             "profiled_prompts": len(profile.prompts),
             "clustered_prompts": len(options.clustered_prompts) or len(profile.prompts),
             "baseline": profile.baseline,
-            "by_measured_speedup": _by_speedup(names, speedup, speedup_count),
             "profile": meta.provenance,
             "prompts": sorted(keys),
         },
@@ -164,13 +163,13 @@ def prefill_lines(profile: Profile, names: Sequence[str]) -> Floats:
 
 def _lengths(profile: Profile, label_of: dict[str, int], k: int) -> tuple[Floats, Floats, Floats]:
     """Return each cluster's mean output tokens, prompts behind them, and mean prompt tokens [k]."""
-    measured: list[tuple[int, Measured]] = [
+    measured = [
         (label_of[p], c) for (p, _, name), c in profile.cells.items() if name == profile.baseline
     ]
     if not measured:
         raise ProfileError(f"methods: {profile.baseline}, the baseline, has no rows in the profile")
     labels = np.asarray([label for label, _ in measured])
-    output = np.asarray([c.output_tokens for _, c in measured])
+    output = np.asarray([float(c.output_tokens) for _, c in measured])
     prompt = np.asarray([float(c.prompt_tokens) for _, c in measured])
     count = np.bincount(labels, minlength=k).astype(np.float64)
     safe = np.maximum(count, 1.0)
@@ -198,24 +197,78 @@ def paired_speedups(
     return means, counts
 
 
-def _by_speedup(names: Sequence[str], speedup: Floats, count: Floats) -> list[str | None]:
-    return [
-        names[int(s.argmax())] if n.any() else None for s, n in zip(speedup, count, strict=True)
-    ]
-
-
 def _fit_id(
     profile: Profile,
     centroids: Floats,
     encoder: EncoderInfo,
     names: Sequence[str],
-    objective: Objective,
 ) -> str:
     """Return twelve hex digits over everything that a table is made of."""
     digest = hashlib.sha256(np.asarray(centroids, dtype=np.float32).tobytes())
     for part in (encoder, profile.meta, *profile.rows, *profile.steps):
         digest.update(part.model_dump_json().encode())
     digest.update(",".join(names).encode())
-    if objective != "speedup":  # keeps the ids of tables made when there was one objective
-        digest.update(objective.encode())
     return digest.hexdigest()[:12]
+
+
+Floats = NDArray[np.float64]
+
+
+def acceptance_evidence(
+    output_tokens: float, target_steps: float, deviation: float = 0.0
+) -> tuple[float, float]:
+    """Return the tokens and steps that one response adds to its cell, without the prefill's.
+
+    deviation: predicted distance of the prompt's log acceptance from its cell's (`router.prompt`);
+    the response counts with the steps that it would have taken at deviation 0.
+
+    A long response counts as one of ANSWER_TOKENS. Otherwise a few answers that loop up to their
+    limit, where copying works best, would outvote the rest of their cluster.
+    """
+    tokens, steps = max(0.0, output_tokens - 1.0), max(0.0, target_steps - 1.0)
+    scale = ANSWER_TOKENS / max(tokens, ANSWER_TOKENS)
+    return scale * tokens, scale * steps * math.exp(deviation)
+
+
+def labels_of(profile: Profile, vectors: NDArray[np.float32], centroids: Floats) -> dict[str, int]:
+    """Return the cluster of each of the profile's prompts by id; vectors [n, d] in their order."""
+    labels = cluster.assign(centroids, vectors)
+    return {p.id: int(c) for p, c in zip(profile.prompts, labels, strict=True)}
+
+
+def profiled_acceptance(
+    profile: Profile,
+    names: Sequence[str],
+    label_of: dict[str, int],
+    clusters: int,
+    deviations: Mapping[str, Floats],
+) -> tuple[Floats, Floats]:
+    """Return the tokens and steps [k, m, t] that the profile's answers add.
+
+    deviations: [m] by prompt id, where there are any. None counts as lower than one token a step,
+    the least there can be.
+    """
+
+    def count(deviations: Mapping[str, Floats], lowest: Floats) -> tuple[Floats, Floats]:
+        tokens = np.zeros((clusters, len(names), len(TEMPERATURE_BANDS)))
+        steps = np.zeros_like(tokens)
+        for (prompt_id, temperature, name), cell in profile.cells.items():
+            lossless = profile.meta.lossless.get(name, False)
+            if name not in names or not learns_acceptance(cell.looping, lossless):
+                continue
+            index = (label_of[prompt_id], names.index(name), temperature_band(temperature))
+            own = deviations.get(prompt_id)
+            added = acceptance_evidence(
+                cell.output_tokens,
+                cell.target_steps,
+                0.0 if own is None else max(float(own[index[1]]), float(lowest[index])),
+            )
+            tokens[index] += added[0]
+            steps[index] += added[1]
+        return tokens, steps
+
+    tokens, steps = count({}, np.zeros(()))
+    if not deviations:
+        return tokens, steps
+    cells = np.divide(tokens, steps, out=np.ones_like(tokens), where=steps > 0.0)
+    return count(deviations, -np.log(np.maximum(1.0, cells)))

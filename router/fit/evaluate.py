@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from router import cluster, predict
+from router import cluster
 from router.constraints import Constraints
-from router.fit.profile import Paired, Profile, prompt_key
+from router.fit.profile import Paired, Profile, log_acceptance, prompt_key
 from router.fit.regression import lengths_of
 from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
 from router.policy import choose
 from router.prompt import Features, features_of, predictions
 from router.table import check_table, restrict
-from schemas import MeasuredUnder, Objective, RouterConfig, RoutingTable
+from schemas import MeasuredUnder, RouterConfig, RoutingTable
 
 Floats = NDArray[np.float64]
 
@@ -30,24 +30,20 @@ class EvaluationRefusedError(ValueError):
 class Evaluation:
     """Harmonic means over prompts of speedups paired over the profile's `baseline`.
 
-    When the table's `objective` is seconds, prompts are weighted by the baseline's seconds.
     best_single: the method that is best on these very prompts, which makes it the hardest baseline.
     copy_or_not: routing on one bit (see `copy_or_not`). per_prompt_oracle: each prompt's fastest
-    measurement. It includes measurement noise, so no router reaches it. known_acceptance: the
-    table's choice given each prompt's own acceptance; at temperature 0, where acceptance has no
-    noise, the most that a router can reach. The interval is a paired bootstrap over prompts.
+    measurement. It includes measurement noise, so no router reaches it. The interval is a paired
+    bootstrap over prompts.
     by_temperature: the same figures per temperature, against the best single method there.
     """
 
     prompts: int
-    objective: Objective
     baseline: str
     routed: float
     best_single: str
     best_single_speedup: float
     copy_or_not: float
     per_prompt_oracle: float
-    known_acceptance: float
     routed_over_best_single: float
     routed_over_best_single_ci95: tuple[float, float]
     shares: dict[str, float]
@@ -85,7 +81,7 @@ def evaluate(
     config = RouterConfig(lossy=True)
     texts, lengths = [p.text for p in profile.prompts], lengths_of(profile)
     predicted = predictions(served, vectors, texts, lengths)
-    chosen, known = [], []
+    chosen = []
     for prompt_id, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
         row = row_of[prompt_id]
         tokens = profile.cells[prompt_id, temperature, served.methods[0]].prompt_tokens
@@ -93,15 +89,10 @@ def evaluate(
         asked = Features(tokens, profile.meta.max_tokens, *cell)
         decision = choose(served, asked, (), constraints, config)
         chosen.append(served.methods.index(decision.method))
-        known.append(_by_known_acceptance(served, profile, prompt_id, temperature))
 
     routed = paired.speedups[np.arange(len(chosen)), chosen]
-    perfect = paired.speedups[np.arange(len(known)), known]
     n = len(routed)
-    weights = paired.baseline_seconds if table.objective == "seconds" else np.ones(n)
-    means = {
-        name: harmonic_mean(paired.speedups[:, i], weights) for i, name in enumerate(served.methods)
-    }
+    means = {name: harmonic_mean(paired.speedups[:, i]) for i, name in enumerate(served.methods)}
     best = max(means, key=lambda name: means[name])
     single = paired.speedups[:, served.methods.index(best)]
     counted = Counter(served.methods[i] for i in chosen)
@@ -110,30 +101,25 @@ def evaluate(
     temperatures = np.asarray(paired.temperatures)
     return Evaluation(
         prompts=n,
-        objective=table.objective,
         baseline=profile.baseline,
-        routed=harmonic_mean(routed, weights),
+        routed=harmonic_mean(routed),
         best_single=best,
         best_single_speedup=means[best],
-        copy_or_not=harmonic_mean(copy_or_not(profile, paired, features, weights), weights),
-        per_prompt_oracle=harmonic_mean(paired.speedups.max(axis=1), weights),
-        known_acceptance=harmonic_mean(perfect, weights),
-        routed_over_best_single=harmonic_mean(routed, weights) / means[best],
-        routed_over_best_single_ci95=paired_bootstrap_ci(routed, single, seed, weights),
+        copy_or_not=harmonic_mean(copy_or_not(profile, paired, features)),
+        per_prompt_oracle=harmonic_mean(paired.speedups.max(axis=1)),
+        routed_over_best_single=harmonic_mean(routed) / means[best],
+        routed_over_best_single_ci95=paired_bootstrap_ci(routed, single, seed),
         shares={name: counted[name] / n for name in served.methods},
         harmonic_mean=means,
         by_temperature={
-            f"{t:g}": {
-                "known_acceptance": harmonic_mean(perfect[at], weights[at]),
-                **over_best_single(paired.speedups[at], routed[at], weights[at], seed),
-            }
+            f"{t:g}": over_best_single(paired.speedups[at], routed[at], seed)
             for t in np.unique(temperatures)
             for at in [temperatures == t]
         },
     )
 
 
-def copy_or_not(profile: Profile, paired: Paired, features: Floats, weights: Floats) -> Floats:
+def copy_or_not(profile: Profile, paired: Paired, features: Floats) -> Floats:
     """Return the speedups [n] of routing on one bit: does the response copy its prompt?
 
     features [n, f]: of the prompts' texts.
@@ -145,13 +131,13 @@ def copy_or_not(profile: Profile, paired: Paired, features: Floats, weights: Flo
     from sklearn.linear_model import LogisticRegression
 
     rows = [
-        [profile.cells[prompt, temperature, name].log_acceptance for name in paired.methods]
+        [log_acceptance(profile.cells[prompt, temperature, name]) for name in paired.methods]
         for prompt, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True)
     ]
     accepted = np.asarray(rows)
     features = (features - features.mean(axis=0)) / np.maximum(features.std(axis=0), 1e-9)
     fold = np.unique(paired.prompt_ids, return_inverse=True)[1] % FOLDS
-    seconds = weights[:, None] / paired.speedups
+    seconds = 1.0 / paired.speedups
     chosen = np.zeros(len(fold), dtype=np.intp)
     for held in (fold == i for i in range(FOLDS)):
         fitting = held if held.all() else ~held  # a single prompt
@@ -165,43 +151,22 @@ def copy_or_not(profile: Profile, paired: Paired, features: Floats, weights: Flo
     return np.asarray(paired.speedups[np.arange(len(chosen)), chosen])
 
 
-def over_best_single(
-    speedups: Floats,
-    routed: Floats,
-    weights: Floats,
-    seed: int,
-) -> dict[str, float]:
+def over_best_single(speedups: Floats, routed: Floats, seed: int) -> dict[str, float]:
     """Compare the speedups [n] of the chosen methods with the best column of `speedups` [n, m].
 
     The interval is 95%.
     """
-    means = [harmonic_mean(column, weights) for column in speedups.T]
+    means = [harmonic_mean(column) for column in speedups.T]
     best = int(np.argmax(means))
-    low, high = paired_bootstrap_ci(routed, speedups[:, best], seed, weights)
+    low, high = paired_bootstrap_ci(routed, speedups[:, best], seed)
     return {
         "prompts": len(routed),
-        "routed": harmonic_mean(routed, weights),
+        "routed": harmonic_mean(routed),
         "best_single": means[best],
-        "routed_over_best_single": harmonic_mean(routed, weights) / means[best],
+        "routed_over_best_single": harmonic_mean(routed) / means[best],
         "routed_over_best_single_low": low,
         "routed_over_best_single_high": high,
     }
-
-
-def _by_known_acceptance(
-    table: RoutingTable, profile: Profile, prompt_id: str, temperature: float
-) -> int:
-    """Return the method that the table predicts to be fastest, given the prompt's acceptance."""
-    # Above temperature 0 answers differ in length, which says nothing about their method.
-    length = profile.cells[prompt_id, temperature, profile.baseline].output_tokens
-    seconds = []
-    for m, name in enumerate(table.methods):
-        cell = profile.cells[prompt_id, temperature, name]
-        accepted = max(1.0, (cell.output_tokens - 1.0) / max(1.0, cell.target_steps - 1.0))
-        step = predict.step_seconds(table, m, 1.0, cell.prompt_tokens + length / 2.0)
-        prefill = predict.prefill_seconds(table, m, cell.prompt_tokens)
-        seconds.append(prefill + max(0.0, length - 1.0) / accepted * step)
-    return int(np.argmin(seconds))
 
 
 def refuse_other_conditions(table: MeasuredUnder, profile: MeasuredUnder) -> None:

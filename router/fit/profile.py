@@ -2,14 +2,14 @@
 
 profile.json    what was measured, under which conditions
 prompts.jsonl   one Prompt a line
-rows.jsonl      one ProfileRow a line: a response; repeats are rows of their own
+rows.jsonl      one ProfileRow a line: a response
 steps.jsonl     one StepRow a line: the step-time grid
 """
 
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from router.fit.speedup import MIN_TOKENS, baseline_of, speedup, tokens_per_second
+from router.fit.speedup import MIN_TOKENS, baseline_of, speedup
 from schemas.base import Schema
 from schemas.json_files import read_record, records
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
@@ -33,23 +33,9 @@ def prompt_key(text: str) -> str:
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Medians over the repeats of one prompt, method and temperature."""
-
-    prompt_tokens: int
-    output_tokens: float
-    target_steps: float
-    seconds: float
-    prefill_seconds: float
-    decode_seconds: float
-    looping: bool
-    mean_batch: float
-
-    @property
-    def log_acceptance(self) -> float:
-        """The logarithm of tokens per decode step, without the prefill's; at least 0."""
-        return math.log(max(1.0, (self.output_tokens - 1.0) / max(1.0, self.target_steps - 1.0)))
+def log_acceptance(row: ProfileRow) -> float:
+    """Return the logarithm of tokens per decode step, without the prefill's; at least 0."""
+    return math.log(max(1.0, (row.output_tokens - 1.0) / max(1.0, row.target_steps - 1.0)))
 
 
 Cell = tuple[str, float, str]
@@ -58,16 +44,13 @@ Cell = tuple[str, float, str]
 
 @dataclass(frozen=True)
 class Paired:
-    """Speedups over the profile's baseline [n, m], and the baseline's seconds [n].
-
-    They cover the prompts that every method answered at enough length.
-    """
+    """Speedups over the profile's baseline [n, m] on the prompts that every method answered at
+    enough length."""
 
     prompt_ids: tuple[str, ...]
     temperatures: tuple[float, ...]
     methods: tuple[str, ...]
     speedups: NDArray[np.float64]
-    baseline_seconds: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -89,12 +72,9 @@ class Profile:
                 )
 
     @cached_property
-    def cells(self) -> dict[Cell, Measured]:
-        """The medians of each (prompt id, temperature, method)."""
-        groups: dict[Cell, list[ProfileRow]] = {}
-        for row in self.rows:
-            groups.setdefault((row.prompt_id, row.temperature, row.method), []).append(row)
-        return {cell: _median(rows) for cell, rows in groups.items()}
+    def cells(self) -> dict[Cell, ProfileRow]:
+        """The responses by prompt id, temperature and method."""
+        return {(row.prompt_id, row.temperature, row.method): row for row in self.rows}
 
     @property
     def baseline(self) -> str:
@@ -132,13 +112,7 @@ class Profile:
                 f"rows: no prompt has answers of {MIN_TOKENS} tokens by every method of "
                 f"{', '.join(wanted)}"
             )
-        seconds = [
-            self.cells[prompt, temperature, self.baseline].seconds
-            for prompt, temperature in zip(ids, temperatures, strict=True)
-        ]
-        return Paired(
-            tuple(ids), tuple(temperatures), wanted, np.asarray(values), np.asarray(seconds)
-        )
+        return Paired(tuple(ids), tuple(temperatures), wanted, np.asarray(values))
 
     def _speedups(
         self, prompt_id: str, temperature: float, methods: Sequence[str]
@@ -191,19 +165,6 @@ class Profile:
             rows=tuple(records(folder / "rows.jsonl", ProfileRow, ProfileError)),
             steps=tuple(records(folder / "steps.jsonl", StepRow, ProfileError)),
         )
-
-
-def _median(rows: Sequence[ProfileRow]) -> Measured:
-    by_speed = sorted(rows, key=lambda r: tokens_per_second(r.output_tokens, r.seconds))
-    middle = by_speed[(len(rows) - 1) // 2]
-
-    values = {field.name: getattr(middle, field.name) for field in fields(Measured)}
-    # At temperature 0 repeats have equal tokens, so medians belong together. Above it they do not,
-    # and one whole response is taken.
-    if len({(r.output_tokens, r.target_steps) for r in rows}) == 1:
-        for name in ("seconds", "prefill_seconds", "decode_seconds", "mean_batch"):
-            values[name] = float(np.median([getattr(row, name) for row in rows]))
-    return Measured(**values)
 
 
 def _write(path: Path, items: Iterable[Schema]) -> None:

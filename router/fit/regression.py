@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from router.acceptance import PRIOR_ANSWERS, learns_acceptance
-from router.fit.acceptance import labels_of, profiled_acceptance
-from router.fit.profile import Profile, ProfileError
+from router.fit.assign import labels_of, profiled_acceptance
+from router.fit.profile import Profile, ProfileError, log_acceptance
 from router.preferred import with_preferred
 from router.prompt import NAMES, inputs_of
 from schemas import TEMPERATURE_BANDS, RoutingTable, temperature_band
@@ -57,7 +57,7 @@ class Learned:
                 rows.append(row_of[prompt])
                 labels.append(label_of[prompt])
                 bands.append(temperature_band(temperature))
-                accepted.append([cell.log_acceptance for cell in cells])
+                accepted.append([log_acceptance(cell) for cell in cells])
         if not rows:
             raise ProfileError("rows: every prompt has a looping answer of a lossy method")
         return cls(inputs[rows], np.asarray(labels), np.asarray(bands), np.asarray(accepted))
@@ -124,9 +124,7 @@ def corrected(
     label_of = labels_of(profile, vectors, table.centroids)
     clusters = len(table.centroids)
     made = Correction.of(profile, vectors, table.methods, label_of, clusters)
-    tokens, steps = profiled_acceptance(
-        *(profile, table.methods, label_of, table.objective, table.output_tokens), made.deviations
-    )
+    tokens, steps = profiled_acceptance(profile, table.methods, label_of, clusters, made.deviations)
     digest = hashlib.sha256(f"{table.fit_id} regression {NAMES}".encode())
     digest.update(np.asarray(made.weights, dtype=np.float32).tobytes())
     changed = table.model_copy(

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from schemas.method import PLAIN_METHODS
 
 BASELINE, VLLM_BASELINE = PLAIN_METHODS
+RESAMPLES = 4000
 MIN_TOKENS = 8
 """Least output tokens of a response that counts for speed; shorter ones count for correctness."""
 
@@ -47,8 +48,7 @@ def speedup(baseline_tps: float, tps: float) -> float:
 def harmonic_mean(values: ArrayLike, weights: ArrayLike = 1.0) -> float:
     """Return the weighted harmonic mean of values [n] above 0.
 
-    It is the right mean for a fixed amount of work per prompt. For speedups weighted by the
-    baseline's seconds it is the ratio of total seconds.
+    It is the right mean for a fixed amount of work per prompt.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0 or not (array > 0.0).all():
@@ -61,22 +61,19 @@ def paired_bootstrap_ci(
     values: Sequence[float] | NDArray[np.float64],
     baseline: Sequence[float] | NDArray[np.float64],
     seed: int,
-    weights: ArrayLike = 1.0,
-    resamples: int = 4000,
-    level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return the percentile interval of harmonic_mean(values) / harmonic_mean(baseline).
+    """Return the 95% percentile interval of harmonic_mean(values) / harmonic_mean(baseline).
 
     values, baseline: [n] each. Prompts are drawn with replacement, each with both of its values.
     """
-    slow = np.asarray(weights) / np.asarray(values, dtype=np.float64)
-    slow_baseline = np.asarray(weights) / np.asarray(baseline, dtype=np.float64)
+    slow = 1.0 / np.asarray(values, dtype=np.float64)
+    slow_baseline = 1.0 / np.asarray(baseline, dtype=np.float64)
     if slow.shape != slow_baseline.shape or slow.ndim != 1 or slow.size == 0:
         raise ValueError(f"paired values have shapes {slow.shape} and {slow_baseline.shape}")
     rng = np.random.default_rng(seed)
-    ratios = np.empty(resamples)
-    for i in range(resamples):
+    ratios = np.empty(RESAMPLES)
+    for i in range(RESAMPLES):
         drawn = rng.integers(0, slow.size, slow.size)
         ratios[i] = slow_baseline[drawn].sum() / slow[drawn].sum()
-    low, high = np.quantile(ratios, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    low, high = np.quantile(ratios, [0.025, 0.975])
     return float(low), float(high)

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-BORROWED_WEIGHT = 0.01
-"""Weight of the other methods' shape relative to a method's own measurements."""
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -31,9 +28,8 @@ def grid(
     """Return seconds and counts [m, B, C]; seconds never fall with batch size or context length.
 
     A cell holds the mean of the samples nearest to it. Empty cells get a cost that is bilinear in
-    batch and context with coefficients of at least 0, fitted to the method's samples. What these do
-    not determine (a method measured at batch 1 only) comes from the shape of the methods measured
-    at the most batch sizes. Raises ValueError for a method without samples.
+    batch and context with coefficients of at least 0, fitted to the method's samples. Raises
+    ValueError for a method without samples.
     """
     seconds = np.zeros((methods, len(batches), len(contexts)))
     counts = np.zeros_like(seconds)
@@ -44,26 +40,16 @@ def grid(
         counts[s.method, b, c] += s.count
     np.divide(seconds, counts, out=seconds, where=counts > 0)
 
-    own = [[s for s in samples if s.method == m] for m in range(methods)]
+    cells = [_features(b, c) for b in batches for c in contexts]
     for m in range(methods):
-        if not own[m]:
+        own = [s for s in samples if s.method == m]
+        if not own:
             raise ValueError(f"steps: method {m} of {methods} has no step time measured")
-    scale = [float(np.average([s.seconds for s in o], weights=[s.count for s in o])) for o in own]
-    widths = [len({s.batch for s in o}) for o in own]
-    pooled = [
-        Sample(0, s.batch, s.context, s.seconds / scale[s.method], s.count)
-        for s in samples
-        if widths[s.method] == max(widths)
-    ]
-    shape = _cost(pooled, [])
-    cells = [(float(b), float(c)) for b in batches for c in contexts]
-    for m in range(methods):
-        at_own = float(np.mean([_evaluate(shape, s.batch, s.context) for s in own[m]]))
-        borrowed = [
-            Sample(m, b, c, _evaluate(shape, b, c) * scale[m] / at_own, 1.0) for b, c in cells
-        ]
-        cost = _cost(own[m], borrowed)
-        model = np.asarray([_evaluate(cost, b, c) for b, c in cells]).reshape(counts[m].shape)
+        # Least squares on relative errors.
+        design = np.asarray([_features(s.batch, s.context) for s in own])
+        measured = np.asarray([[s.seconds] for s in own])
+        cost = nonnegative_fit(design / measured, np.ones(len(own)))
+        model = (np.asarray(cells) @ cost).reshape(counts[m].shape)
         filled = np.where(counts[m] > 0, seconds[m], model)
         seconds[m] = _monotone(filled, counts[m] + 0.1)
     return seconds, counts
@@ -71,20 +57,6 @@ def grid(
 
 def _features(batch: float, context: float) -> list[float]:
     return [1.0, batch, context / 1000.0, batch * context / 1000.0]
-
-
-def _evaluate(cost: Floats, batch: float, context: float) -> float:
-    return float(np.asarray(_features(batch, context)) @ cost)
-
-
-def _cost(samples: Sequence[Sample], borrowed: Sequence[Sample]) -> Floats:
-    """Fit coefficients [4] of at least 0 by least squares on relative errors."""
-    rows, targets = [], []
-    weights = [(s, 1.0) for s in samples] + [(s, BORROWED_WEIGHT) for s in borrowed]
-    for s, weight in weights:
-        rows.append(weight * np.asarray(_features(s.batch, s.context)) / s.seconds)
-        targets.append(weight)
-    return nonnegative_fit(np.asarray(rows), np.asarray(targets))
 
 
 def nonnegative_fit(design: Floats, target: Floats) -> Floats:

@@ -11,8 +11,7 @@ from test_app import changed, deployments
 from deployments.app import build
 from deployments.configuration import ConfigError, check_clusters, live_fields
 from deployments.configuration import changed as live
-from deployments.declared import WAITING_SECONDS, Capacity
-from deployments.rollout import read_by_learning, version_of
+from deployments.rollout import WAITING_SECONDS, Capacity, read_by_learning, version_of
 
 METHODS = {"naive", "draft_verify", "ngram"}
 EVERYTHING = METHODS | {"ingress"}

@@ -1,7 +1,5 @@
-"""LangChain, LlamaIndex and Anthropic's package, against the running service with nothing changed
-but its address."""
+"""LangChain and LlamaIndex against the running service, with nothing changed but its address."""
 
-import anthropic
 import numpy as np
 import pytest
 from langchain_openai import ChatOpenAI
@@ -78,22 +76,3 @@ def test_llama_index_embeddings(base, vectors):
     )
     np.testing.assert_allclose(embeddings.get_text_embedding_batch(TEXTS), vectors, atol=1e-6)
     np.testing.assert_allclose(embeddings.get_query_embedding(TEXTS[1]), vectors[1], atol=1e-6)
-
-
-def test_anthropics_tools_are_streamed_as_they_are_whole(service):
-    client = anthropic.Anthropic(base_url=service.url, api_key="none", max_retries=0)
-    schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Oslo"]}}}
-    schema |= {"required": ["city"], "additionalProperties": False}
-    asked = {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": "hello"}],
-        "max_tokens": 100,
-        "tools": [{"name": "get_weather", "input_schema": schema}],
-        "tool_choice": {"type": "tool", "name": "get_weather"},
-        "extra_body": {"temperature": 0},
-    }
-    whole = client.messages.create(**asked)
-    [use] = whole.content
-    assert (whole.stop_reason, use.name) == ("tool_use", "get_weather")
-    with client.messages.stream(**asked) as stream:
-        assert stream.get_final_message().content[0].input == use.input

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import yaml
 from manifests import ROOT
 from rendered import (
     JOBS,
@@ -268,8 +267,3 @@ def test_the_secrets_are_those_that_the_page_makes():
     assert {secret for secret, _ in needed} == {name for name in made if name != TLS}
     for secret, key in needed:
         assert key is None or f"--from-literal={key}=" in made[secret]
-
-
-def test_the_repository_generates_no_secrets():
-    for file in (ROOT / "k8s").rglob("kustomization.yaml"):
-        assert "secretGenerator" not in yaml.safe_load(file.read_text()), file

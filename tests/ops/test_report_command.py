@@ -2,11 +2,10 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from ops.common.boundary import InputError
-from ops.report import PAPER, published, routed, tabulated
+from ops.report import PAPER, published, tabulated
 from router.fit.speedup import harmonic_mean
 
 KNOWN = json.loads(PAPER.read_text())
@@ -92,7 +91,7 @@ def test_a_profile(specadapt, world, fitted, tmp_path):
         fitted[0]["harmonic_mean_speedup"]["ngram"]
     )
     assert set(found["assignment"]) <= {"naive", "ngram", None}
-    assert set(found["by_k"]["2"]) == {"routed", "held_out", "over_best_single", "low", "high"}
+    assert found["by_k"]["2"]["routed"] >= found["best_single"]["speedup"]
     names = {"figure-1.png", "figure-2.png", "figure-6.png", "figure-7.png", "report.md"}
     assert {file.name for file in (tmp_path / "out").iterdir()} == names
     common += ["--out", tmp_path / "no"]
@@ -102,18 +101,3 @@ def test_a_profile(specadapt, world, fitted, tmp_path):
     assert "--clusters: 50 of" in specadapt.refusal(*common, "--clusters", 50)
     assert "--profile: give one of" in specadapt.refusal(*common, "--from-paper")
     assert "--profile: give one of" in specadapt.refusal("report", "--out", tmp_path / "no")
-
-
-def test_held_out_prompts_choose_nothing():
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((60, 4)).astype(np.float32)
-    noise = np.exp(0.5 * rng.standard_normal((60, 3)))
-    found = routed(vectors, noise, 20, seed=0)
-    assert found["routed"] > 1.2 * found["held_out"], "noise does not carry over to other prompts"
-    assert found["low"] < 1.0
-    # two groups, each with its own best method
-    apart = np.repeat([[1.0, 0, 0, 0], [0, 1.0, 0, 0]], 30, axis=0).astype(np.float32)
-    best = np.repeat([[2.0, 1.0], [1.0, 2.0]], 30, axis=0)
-    found = routed(apart + 0.01 * vectors, best, 2, seed=0)
-    assert found["routed"] == found["held_out"] == pytest.approx(2.0)
-    assert found["low"] > 1.0

@@ -11,8 +11,8 @@ from router import acceptance, prompt
 from router.constraints import Constraints
 from router.fit.assign import build_table
 from router.fit.evaluate import evaluate
-from router.fit.promotion import promoted
 from router.fit.regression import corrected
+from router.fit.unfitted import promoted
 from router.learner import Learner
 from router.policy import choose
 from router.prompt import NAMES, READ_CHARACTERS, Features, features_of

@@ -1,13 +1,11 @@
 """How soon a request wants its answer: deadlines, objectives, methods that failures disable."""
 
-import pytest
 from routing_world import report
 from test_policy import route
 
 from router import policy
 from router.constraints import Slo
 from router.load import Prospect
-from router.policy import NoMethodAvailableError
 from router.prompt import Features
 from router.replica_loads import ReplicaLoads
 from schemas import RoutingTable
@@ -38,11 +36,6 @@ def test_a_favourite_that_would_be_late_is_a_constraint(table: RoutingTable) -> 
 def test_a_hopeless_deadline_takes_the_soonest_and_a_pin_is_kept(table: RoutingTable) -> None:
     assert route(table, 1, deadline_seconds=-1.0).method == "ngram"
     assert route(table, 1, deadline_seconds=0.001, pinned="naive").reason == "pinned"
-
-
-def test_a_pin_on_a_method_that_rests_is_refused(table: RoutingTable) -> None:
-    with pytest.raises(NoMethodAvailableError, match="ngram is disabled after repeated failures"):
-        route(table, 1, pinned="ngram", resting=frozenset({"ngram"}))
 
 
 def test_a_method_that_keeps_the_objective_is_taken_and_named(table, monkeypatch):

@@ -133,20 +133,6 @@ def test_a_cluster_with_few_prompts_is_judged_with_all() -> None:
     assert reference.rank(1, 1.3) == 1.0
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {},
-        {"quantiles": [[1.0] * 21] * 2, "prompts": 0},
-        {"quantiles": 3, "prompts": 3},
-        {"quantiles": [[1.0] * 21], "prompts": 3},
-    ],
-)
-def test_what_is_no_reference_is_refused(broken: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"distances of the fit|1 rows"):
-        Reference.read(broken, 2)
-
-
 def test_vectors_travel_in_half_precision() -> None:
     vector = Kinds(6, seed=0).mixed(1, [0])
     data = cluster.packed(vector)

@@ -10,9 +10,8 @@ from tokenizers import Tokenizer
 from router.embed import SHIPPED, Encoder, EncoderMissingError, encoder_dir
 from router.fit.encoder_export import (
     CHECK_TEXTS,
-    EncoderExportError,
     export_encoder,
-    resolve_source,
+    source_folder,
 )
 
 PROMPTS = [
@@ -40,7 +39,7 @@ def encoder(request: pytest.FixtureRequest, exported: Path) -> Encoder:
 def test_vectors_agree_with_sentence_transformers(exported: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    reference = SentenceTransformer(str(resolve_source()), device="cpu").encode(
+    reference = SentenceTransformer(str(source_folder()), device="cpu").encode(
         PROMPTS, normalize_embeddings=True, batch_size=1, show_progress_bar=False
     )
     vectors = Encoder(exported).embed(PROMPTS)
@@ -126,9 +125,3 @@ def test_a_damaged_encoder_counts_as_missing(exported, tmp_path, file, said):
     (tmp_path / file).write_bytes(kept or (source / file).read_bytes()[:1000])
     with pytest.raises(EncoderMissingError, match=said):
         Encoder(tmp_path)
-
-
-def test_a_source_without_weights_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(EncoderExportError, match=r"model\.safetensors"):
-        export_encoder(tmp_path / "out", tmp_path / "empty")

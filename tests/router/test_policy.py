@@ -192,13 +192,6 @@ def test_nothing_admissible_names_every_obstacle(table: RoutingTable) -> None:
         route(table, 0, healthy=frozenset(), excluded=frozenset({"naive"}))
 
 
-def test_no_cluster_degrades_to_the_default(table: RoutingTable) -> None:
-    decision = route(table, -1, explore=True)
-    assert (decision.method, decision.reason) == (table.default_method, "degraded")
-    named = route(table, -1, config=RouterConfig(default_method="naive"))
-    assert named.method == "naive"
-
-
 def test_a_conversation_stays_unless_another_is_clearly_better(table, monkeypatch):
     # On the first cluster n-gram takes 0.57 s and draft 0.38 s: clearly better.
     assert route(table, 0, conversation_method="ngram").reason == "preferred"

@@ -106,6 +106,9 @@ def test_distances_of_other_clusters_are_refused(table: RoutingTable, tmp_path: 
             "4 rows, the table has 2 clusters; fit again",
         ),
         ({"prompts": 9}, "distances of the fit are not readable.*fit again"),
+        ({}, "distances of the fit are not readable"),
+        ({"quantiles": 3, "prompts": 3}, "not rows of 21 rising quantiles"),
+        ({"quantiles": [[1.0] * 21] * 2, "prompts": 0}, "not rows of 21 rising quantiles"),
     ):
         provenance = table.provenance | {"distances": distances}
         save_table(table.model_copy(update={"provenance": provenance}), tmp_path)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from rich.progress import Progress
 
-from ops.bench.stats import Run
+from ops.bench.stats import RESAMPLES, Run
 from ops.common.decoding import EncodedPrompt
 from ops.common.output import table, with_interval
 from ops.common.prompts import Prompt
@@ -26,7 +26,6 @@ from workers.torch_engine.models.model import Model, load_target
 Floats = NDArray[np.float64]
 
 PRECISIONS = ("float32", "bfloat16", "int8", "q4")
-RESAMPLES = 2000
 LONGEST = 512
 """Longer conversations, in tokens, have no perplexity."""
 STEP_TOKENS = 32

@@ -71,15 +71,6 @@ async def test_models_are_listed(ingress):
     assert (await ingress.http.get("/v1/models/gpt-4")).status_code == 404
 
 
-async def test_health_needs_a_replica(ingress):
-    health = (await ingress.http.get("/health")).json()
-    assert health["methods"] == ["draft_verify", "naive", "ngram"]
-    ingress.loads.reports = ()
-    response = await ingress.http.get("/health")
-    assert response.status_code == 503
-    assert response.headers["retry-after"] == "1"
-
-
 async def test_the_table_in_force_is_shown(ingress):
     body = (await ingress.http.get("/v1/routing")).json()
     assert (body["fit_id"], body["version"], body["clusters"]) == ("small", 0, 2)

@@ -8,7 +8,6 @@ from deployments.head_training.rounds import (
     held_samples,
     lacking,
     round_samples,
-    whole_conversations,
 )
 from schemas import LEAST_CONVERSATIONS, PastRounds, Sample
 
@@ -23,29 +22,6 @@ def test_a_flood_of_one_kind_does_not_judge_alone(monkeypatch):
     assert all(each.held for each in flood)
     judging = held_samples([*flood, *other])
     assert [each.time for each in judging] == [0.0, 1.0, 116.0, 117.0, 118.0, 119.0]
-
-
-def test_turns_of_a_completion_share_its_conversation():
-    answer = tuple(range(100, 120))
-    first = sample("first", prompt_token_ids=(1, 2, 3), answer_token_ids=answer)
-    text = (1, 2, 3, *answer)
-    second = sample("second", prompt_token_ids=(*text, 4), answer_token_ids=(5, 6))
-    third = sample("third", prompt_token_ids=(*text, 4, 5, 7), answer_token_ids=(8,))
-    others = [
-        sample("same template", prompt_token_ids=(1, 2, 3, 9), answer_token_ids=answer),
-        sample("other answer", prompt_token_ids=(1, 2, 3, *range(200, 220))),
-        sample("shorter", prompt_token_ids=(1, 2), answer_token_ids=(9,)),
-    ]
-    given = [third, *others, second, first]
-    found = whole_conversations(given)
-    assert [each.id for each in found] == [each.id for each in given]
-    root = first.conversation
-    assert [each.conversation for each in found] == [
-        root,
-        *(each.conversation for each in others),
-        root,
-        root,
-    ]
 
 
 def test_a_round_mixes_older_samples_with_the_newest(monkeypatch):

@@ -173,6 +173,7 @@ class TestLink:
         table = line.link.table
         await line.link.exchange()
         assert (line.link.connected, line.link.waiting) == (False, 1)
+        assert line.link.problem == "the feedback actor does not answer: no such actor"
         assert line.link.table is table
         line.actor = Feedback(config)
         await line.link.exchange()

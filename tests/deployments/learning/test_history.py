@@ -76,11 +76,3 @@ async def test_an_unreadable_snapshot_is_left_out(config, tmp_path):
     said = rf"no snapshot {lost} \(there are {first}, {last}\)"
     with pytest.raises(UnknownSnapshotError, match=said):
         await actor.roll_back(lost)
-
-
-@pytest.mark.usefixtures("often")
-async def test_a_state_is_gone_on_with_before_any_snapshot_of_it(config):
-    actor = Feedback(config)
-    await taught(actor, "abc")
-    await actor.reset()
-    assert (await Feedback(config).exchange([], COLD)).table.live.steps.sum() == 0.0

@@ -9,7 +9,7 @@ import pytest
 
 CLAIM = """
 import json, os, pathlib, sys, threading, time
-from deployments.replica.cores import CoresTakenError, PinnedCores
+from deployments.replica.placement import CoresTakenError, PinnedCores
 waiting = threading.Event()
 early = threading.Thread(target=waiting.wait, daemon=True)
 early.start()

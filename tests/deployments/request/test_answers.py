@@ -157,15 +157,6 @@ async def test_reports_that_stop_altogether_end_no_answer(ingress):
     assert (await asyncio.wait_for(asked, 120.0)).method == "draft_verify"
 
 
-async def test_a_pin_is_obeyed_and_never_fails_over(ingress):
-    answer = await answered(ingress, prompt(pinned="naive"))
-    assert (answer.method, answer.reason) == ("naive", "pinned")
-    await spoken(answer)
-    ingress.streams["naive"] = broken(RuntimeError("gone"))
-    with pytest.raises(ApiError):
-        await answered(ingress, prompt(pinned="naive"))
-
-
 async def test_an_encoder_that_fails_degrades_one_prompt_only(ingress):
     def fails(*_):
         raise RuntimeError("no memory")
@@ -207,23 +198,16 @@ async def test_a_refit_while_a_prompt_is_embedded_decides_for_the_new_clusters(i
     assert (after.fit_id, after.cluster) == ("new", 1 - before.cluster)
 
 
-@pytest.fixture
-def embedded(monkeypatch):
-    """Texts in the order in which they are embedded; two vectors are kept."""
+def test_a_text_that_comes_again_has_the_same_vector(monkeypatch):
+    """Two vectors are kept."""
     monkeypatch.setattr(answer_module, "EMBEDDED_TEXTS", 2)
-    return []
+    embedded = []
 
-
-@pytest.fixture
-def embed(embedded):
     def fresh(text):
         embedded.append(text)
         return np.full((1, 3), len(embedded), dtype=np.float32)
 
-    return remembered(fresh)
-
-
-def test_a_text_that_comes_again_has_the_same_vector(embed, embedded):
+    embed = remembered(fresh)
     first = embed("", "a")
     assert embed("", "a") is first
     assert embed("", "b") is not first
@@ -235,12 +219,6 @@ def test_a_text_that_comes_again_has_the_same_vector(embed, embedded):
     assert embedded[-1] == "b"
     with pytest.raises(ValueError, match="read-only"):
         first[0, 0] = 7.0
-
-
-def test_a_scope_does_not_notice_what_another_has_asked(embed, embedded):
-    embed("tenant a", "secret")
-    embed("tenant b", "secret")
-    assert embedded == ["secret", "secret"]
 
 
 async def test_prompts_are_routed_by_the_vectors_kept(ingress, encoder):

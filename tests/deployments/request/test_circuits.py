@@ -63,15 +63,6 @@ def test_a_row_of_failures_is_within_the_window():
         assert (answered(True, at=later, circuit=circuit).opened == later) is opens
 
 
-def test_after_the_pause_one_request_is_tried():
-    circuit = answered(True, True, True)
-    assert circuit.state(5.0) == "half_open"
-    assert circuit.admits(5.0)
-    circuit.sent(5.0)
-    assert not circuit.admits(5.1)
-    assert not circuit.admits(500.0)
-
-
 @pytest.mark.parametrize(
     ("failed", "states"),
     [(False, ["closed"] * 2), (True, ["open", "half_open"]), (None, ["half_open"] * 2)],

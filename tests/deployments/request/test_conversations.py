@@ -2,7 +2,7 @@
 
 import pytest
 
-from deployments.request.conversation import Conversation, Conversations
+from deployments.request.prompt import Conversation, Conversations
 
 USER, OTHER = {"role": "user", "content": "hi"}, {"role": "user", "content": "and now?"}
 SYSTEM = {"role": "system", "content": "Be brief."}

@@ -4,7 +4,6 @@ import pytest
 from asking import HELLO, Counted
 from stores import gone
 
-from deployments.actors import ActorLine
 from deployments.learning.link import FeedbackLink
 
 
@@ -25,18 +24,6 @@ async def test_no_encoder(ingress, counted, stream):
     ingress.answerer._embed = None
     assert await said(ingress, stream=stream) == "no-encoder"
     assert counted.tags == [{"mode": "no-encoder"}]
-
-
-async def test_no_feedback_actor(ingress, counted):
-    async def away():
-        raise ValueError("no such actor")
-
-    ingress.link._line = ActorLine(away)
-    await ingress.link.exchange()
-    assert await said(ingress) == "no-feedback"
-    assert counted.tags == [{"mode": "no-feedback"}]
-    problem = (await ingress.http.get("/v1/routing")).json()["feedback"]["problem"]
-    assert problem == "the feedback actor does not answer: no such actor"
 
 
 async def test_no_store(ingress, counted):

@@ -81,7 +81,6 @@ def test_a_push_replaces_what_is_there(specadapt, grafana):
     [
         (None, "bad", "--token: Grafana refused specadapt-capacity"),
         ("http://127.0.0.1:9", "good", "--url: no Grafana answers"),
-        ("grafana.example.com", "good", "--url: give an address"),
     ],
 )
 def test_refusals_name_the_flag(specadapt, grafana, url, token, said):

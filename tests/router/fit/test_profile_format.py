@@ -38,25 +38,6 @@ def test_a_part_of_a_profile_is_a_profile() -> None:
         profile.only([])
 
 
-def test_repeats_count_by_their_median() -> None:
-    profile, _ = make_profile()
-    row = next(r for r in profile.rows if r.method == "draft")
-    repeats = [
-        row.model_copy(update={"repeat": i + 1, "seconds": s}) for i, s in enumerate((9.0, 0.5))
-    ]
-    noisy = replace(profile, rows=(*profile.rows, *repeats))
-    assert noisy.cells[row.prompt_id, 0.0, "draft"].seconds == 0.5
-
-
-def test_of_sampled_repeats_one_whole_answer_counts() -> None:
-    profile, _ = make_profile()
-    row = profile.rows[0]
-    slow = row.model_copy(update={"repeat": 1, "output_tokens": 10, "seconds": 5.0})
-    fast = row.model_copy(update={"repeat": 2, "output_tokens": 80, "seconds": 0.1})
-    cell = replace(profile, rows=(row, slow, fast)).cells[row.prompt_id, 0.0, row.method]
-    assert (cell.output_tokens, cell.seconds) == (row.output_tokens, row.seconds)
-
-
 def test_damage_is_named_with_file_and_line(tmp_path: Path) -> None:
     profile, _ = make_profile()
     with pytest.raises(ProfileError, match=r"profile\.json is missing"):

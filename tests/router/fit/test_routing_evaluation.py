@@ -57,17 +57,10 @@ def test_each_temperature_is_judged_by_itself(table: RoutingTable) -> None:
     found = evaluate(table, both, vectors).by_temperature
     assert list(found) == ["0", "1"]
     assert [one["prompts"] for one in found.values()] == [24, 24]
-    assert found["0"]["routed"] == pytest.approx(found["0"]["known_acceptance"])
-    assert found["1"]["routed"] < found["1"]["known_acceptance"] == found["1"]["best_single"]
+    assert found["0"]["routed"] > found["0"]["best_single"]
+    assert found["1"]["routed"] < found["1"]["best_single"]
     low, high = (found["1"][f"routed_over_best_single_{end}"] for end in ("low", "high"))
     assert low <= found["1"]["routed_over_best_single"] <= high < 1.0
-
-
-def test_what_is_known_of_a_prompts_acceptance_is_no_noise_of_its_timing(table):
-    profile, vectors = make_profile("held", per_cluster=12, noise=0.8)
-    found = evaluate(table, profile, vectors)
-    assert found.known_acceptance == pytest.approx(found.routed)
-    assert found.per_prompt_oracle > 1.05 * found.known_acceptance
 
 
 def test_without_naive_speedups_are_over_vllm_naive() -> None:

@@ -12,6 +12,12 @@ from router.fit.speedup import (
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_resamples():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch.setattr("router.fit.speedup.RESAMPLES", 200)
+
+
 def test_naive_is_the_baseline_and_without_it_vllm_naive() -> None:
     assert baseline_of(["vllm_naive", "ngram", "naive"]) == "naive"
     assert baseline_of(["vllm_ngram", "vllm_naive"]) == "vllm_naive"
@@ -36,7 +42,7 @@ def test_no_time_and_no_speed_are_refused() -> None:
 @given(st.lists(st.floats(0.1, 10.0), min_size=2, max_size=30), st.floats(0.5, 3.0))
 def test_a_constant_factor_has_no_spread(values: list[float], factor: float) -> None:
     array = np.asarray(values)
-    low, high = paired_bootstrap_ci(array * factor, array, seed=1, resamples=50)
+    low, high = paired_bootstrap_ci(array * factor, array, seed=1)
     assert low == pytest.approx(factor)
     assert high == pytest.approx(factor)
 
@@ -48,6 +54,6 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
         baseline = np.exp(0.3 * rng.standard_normal(60))
         # 1/values has the mean 1/(1.2 baseline) exactly, so the true ratio is 1.2.
         noise = rng.uniform(0.8, 1.2, 60)
-        low, high = paired_bootstrap_ci(1.2 * baseline / noise, baseline, trial, resamples=200)
+        low, high = paired_bootstrap_ci(1.2 * baseline / noise, baseline, trial)
         covered += low <= 1.2 <= high
     assert 0.88 <= covered / 100 <= 0.99

@@ -27,13 +27,6 @@ def test_holes_follow_the_methods_own_cost() -> None:
     assert seconds[0, 2, 1] == pytest.approx(cost(4, 256), rel=0.02)
 
 
-def test_what_was_measured_alone_borrows_the_shape_of_the_others() -> None:
-    full = [Sample(0, b, c, 0.001 * (1 + b), 10.0) for b in BATCHES for c in CONTEXTS]
-    alone = [Sample(1, 1, c, 0.006, 10.0) for c in CONTEXTS]
-    seconds, _ = grid([*full, *alone], 2, BATCHES, CONTEXTS)
-    np.testing.assert_allclose(seconds[1, :, 0], [0.003 * (1 + b) for b in BATCHES], rtol=0.05)
-
-
 def test_a_method_without_samples_is_named() -> None:
     with pytest.raises(ValueError, match="method 1 of 2"):
         grid([Sample(0, 1, 64, 0.01, 1.0)], 2, BATCHES, CONTEXTS)

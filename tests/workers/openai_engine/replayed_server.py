@@ -7,14 +7,14 @@ method eagle3, its /v1/models and part of its /metrics, and the stream of a refu
 import json
 import socket
 import struct
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from decoding import Answer, decode
+from stand_in import running
 
 from schemas import EngineConfig
 from schemas.vllm import OpenAIConfig
@@ -129,17 +129,9 @@ class ReplayedServer(ThreadingHTTPServer):
         """Stay silent where a client is gone."""
 
 
-@contextmanager
-def serving() -> Iterator[ReplayedServer]:
+def serving() -> AbstractContextManager[ReplayedServer]:
     """Run a server in a thread."""
-    with ReplayedServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    return running(ReplayedServer())
 
 
 def loaded(

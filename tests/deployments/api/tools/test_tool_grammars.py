@@ -67,8 +67,7 @@ def follows(tokenizer, vocabulary):
 
 
 def answer(form, *calls):
-    written = [form.head(name) + json.dumps(of) + form.tail for name, of in calls]
-    return form.begin + form.between.join(written) + form.end
+    return form.answer([form.call(name, json.dumps(of)) for name, of in calls])
 
 
 @pytest.mark.parametrize("name", FORMATS)

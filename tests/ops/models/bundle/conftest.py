@@ -1,5 +1,7 @@
 """A tiny model and its byte-level tokenizer, to be written in other people's formats."""
 
+import shutil
+
 import pytest
 import torch
 from conftest_bundle import byte_tokenizer, random_llama
@@ -22,3 +24,12 @@ def gguf_file(tmp_path_factory, model, tokenizer):
     file = tmp_path_factory.mktemp("gguf") / "Tiny-Model.Q8_0.gguf"
     write_gguf(file, model, tokenizer)
     return file
+
+
+@pytest.fixture
+def folder(tiny_bundle, tmp_path):
+    """A download of the tiny model, in one folder."""
+    source = tmp_path / "Some Model"
+    shutil.copytree(tiny_bundle.part("target"), source)
+    shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
+    return source

@@ -62,12 +62,9 @@ def test_a_second_import_does_nothing_and_another_model_is_kept_out(
     assert "is there with something else in it: name another --out" in said
 
 
-def test_a_hugging_face_folder_is_copied(specadapt, tiny_bundle, tmp_path):
-    source = tmp_path / "Some Model"
-    shutil.copytree(tiny_bundle.part("target"), source)
-    shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
-    (source / "README.md").write_text("left behind")
-    made = specadapt.json("bundle", "import", source, "--out", tmp_path / "out")
+def test_a_hugging_face_folder_is_copied(specadapt, tiny_bundle, folder, tmp_path):
+    (folder / "README.md").write_text("left behind")
+    made = specadapt.json("bundle", "import", folder, "--out", tmp_path / "out")
     bundle = load_bundle(tmp_path / "out")
     assert bundle.name == "some-model"
     for part in ("target", "tokenizer"):

@@ -1,7 +1,6 @@
 """Hugging Face folders whose files are not a whole model: each is refused, nothing stays."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -101,15 +100,6 @@ REFUSED = {
         "contains custom code",
     ),
 }
-
-
-@pytest.fixture
-def folder(tiny_bundle, tmp_path):
-    """A download of the tiny model, in one folder."""
-    source = tmp_path / "some-model"
-    shutil.copytree(tiny_bundle.part("target"), source)
-    shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
-    return source
 
 
 def test_files_that_the_index_does_not_name_do_not_count(specadapt, folder, tmp_path):

@@ -38,18 +38,16 @@ def test_a_gguf_file_is_imported_once(served, gguf_file, tmp_path):
     assert (first / "provenance.json").stat().st_mtime_ns == written
 
 
-def test_flags_win_over_the_configuration(served, tiny_bundle, tmp_path):
-    source, file = tmp_path / "Some Model", tmp_path / "serve.yaml"
-    shutil.copytree(tiny_bundle.part("target"), source)
-    shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
+def test_flags_win_over_the_configuration(served, folder, tmp_path):
+    file = tmp_path / "serve.yaml"
     advised = {"temperature": 0.6, "top_p": 0.95, "max_length": 99}
-    (source / "generation_config.json").write_text(json.dumps(advised))
+    (folder / "generation_config.json").write_text(json.dumps(advised))
     file.write_text(
         "engine: {max_batch: 2, dtype: bfloat16}\nhttp: {port: 7000}\n"
         "methods: [{name: ngram, max_replicas: 3}]\n"
     )
     flags = ("--max-model-len", 1000, "--max-num-seqs", 4, "--dtype", "float32", "--port", 7001)
-    found = served(source, "--config", file, *flags, "--methods", "naive,ngram")
+    found = served(folder, "--config", file, *flags, "--methods", "naive,ngram")
     bundle = load_bundle(found.bundle)
     assert bundle.name == "some-model"
     assert (bundle.sampling.temperature, bundle.sampling.top_p) == (0.6, 0.95)
@@ -59,19 +57,16 @@ def test_flags_win_over_the_configuration(served, tiny_bundle, tmp_path):
     assert [(m.name, m.max_replicas) for m in found.methods] == [("naive", 1), ("ngram", 3)]
 
 
-def test_a_head_of_ones_own_is_served_with_the_model(served, tiny_bundle, tmp_path):
-    source = tmp_path / "model"
-    shutil.copytree(tiny_bundle.part("target"), source)
-    shutil.copytree(tiny_bundle.part("tokenizer"), source, dirs_exist_ok=True)
+def test_a_head_of_ones_own_is_served_with_the_model(served, tiny_bundle, folder, tmp_path):
     head = tmp_path / "head"
     shutil.copytree(tiny_bundle.part("medusa"), head)
-    asked = (source, "--speculator", f"medusa={head}", "--served-model-name", "mine")
+    asked = (folder, "--speculator", f"medusa={head}", "--served-model-name", "mine")
     found = served(*asked)
     bundle = load_bundle(found.bundle)
     assert bundle.name == "mine"
     assert bundle.part("medusa").is_dir()
     assert served(*asked).bundle == found.bundle
-    assert not load_bundle(served(source).bundle).has("medusa")
+    assert not load_bundle(served(folder).bundle).has("medusa")
 
 
 def test_a_key_is_kept_as_its_hash(served, tiny_bundle):
