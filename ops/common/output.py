@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from rich.progress import (
 from rich.table import Table
 
 from ops.common.boundary import STANDARD_OUTPUT
+
+_BEGAN = time.monotonic()
 
 
 def emit(
@@ -44,6 +47,11 @@ def emit(
 def say(text: str) -> None:
     """Print a progress line on standard error."""
     typer.echo(text, err=True)
+
+
+def stage(text: str) -> None:
+    """Print what a start does, after the command's seconds until now."""
+    typer.echo(f"{time.monotonic() - _BEGAN:5.1f} s  {text}")
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Group:
