@@ -1,6 +1,7 @@
 """`specadapt serve`: the whole service in the foreground."""
 
 import atexit
+import io
 import logging
 import math
 import os
@@ -12,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,8 @@ def serve_forever(config: AppConfig, say: Say = say_at_once, stage: Say = say_at
     except StopRequested:
         say("stopping")
     finally:
-        with _signals(signal.SIG_IGN):
+        # Ray reports the actors that it ends as failures.
+        with _signals(signal.SIG_IGN), redirect_stdout(io.StringIO()):
             _stop()
 
 
@@ -140,6 +142,7 @@ def start_local_ray(cpus: int, gpus: int | None = None) -> None:
     Without `gpus` Ray uses those it finds on the machine.
     """
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # that it is on
     # A signal to the whole process group (Ctrl-C, `timeout`, systemd) must leave Ray standing
     # until this process has asked it to stop. Its processes inherit what is blocked here; Ray
     # does the same for SIGINT, and ends what does not listen to SIGTERM by SIGKILL.
