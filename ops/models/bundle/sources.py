@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ IMPORT_BYTES = 2
 """Of a parameter, in the bfloat16 that an import writes and tries."""
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 Say = Callable[[str], None]
-Convert = Callable[[Path, Path, Say], None]
+Convert = Callable[[Path, Say], None]
+"""Writes target/ and tokenizer/ of a source to a folder."""
 
 
 @dataclass(frozen=True)
@@ -178,46 +180,43 @@ def imported(source: Path, out: Path | None, say: Say, name: str | None = None) 
         if out is not None:
             raise InputError(f"--out: {source} takes a package's model, which the cache keeps")
         return _packaged(bundle.packaged, say)
-    convert, facts = _source(source)
+    convert, facts, advised = _source(source)
     name = _slug(name or facts["name"])
     folder = out or Path("bundles") / name
     parts = {part: part for part in PACKAGED_PARTS}
     with _made(folder, facts, say) as scratch:
         if scratch is not None:
-            if facts["left_out"]:
-                say(f"leaving out {', '.join(facts['left_out'])}")
-            convert(source, scratch, say)
+            convert(scratch, say)
             _tried(scratch, say)
-            body = {"name": name, "parts": parts, "sampling": _sampling(source, say)}
+            body = {"name": name, "parts": parts, "sampling": _sampling(advised, say)}
             (scratch / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     return _described(folder, fresh=scratch is not None)
 
 
-def _source(source: Path) -> tuple[Convert, dict[str, Any]]:
-    """Return what converts a GGUF file or a Hugging Face folder, and the source's facts."""
+def _source(source: Path) -> tuple[Convert, dict[str, Any], dict[str, Any]]:
+    """Return what converts a GGUF file or a Hugging Face folder, the source's facts, and the
+    defaults of requests that its makers advise, None where they advise none."""
     if source.is_file():
         file = GgufFile(source)
         refuse_too_large(source, IMPORT_BYTES * file.parameters)
-        carried = [f"general.sampling.{name}" for name in SAMPLING.values()]
-        left = [f for f in file.fields if f.startswith(NOT_CARRIED) and f not in carried]
-        return convert_gguf, file.facts() | {"left_out": left}
+        keys = {name: f"general.sampling.{key}" for name, key in SAMPLING.items()}
+        left = [f for f in file.fields if f.startswith(NOT_CARRIED) and f not in keys.values()]
+        advised = {name: file.fields.get(key) for name, key in keys.items()}
+        return partial(convert_gguf, file), file.facts() | {"left_out": left}, advised
     if (source / "config.json").is_file():
         refuse_too_large(source, IMPORT_BYTES * parameter_count(source))
-        return copy_model, folder_facts(source)
+        made = source / "generation_config.json"
+        fields = read_json(made) if made.is_file() else {}
+        advised = {name: fields.get(name) for name in SAMPLING}
+        return partial(copy_model, source), folder_facts(source), advised
     raise InputError(
         f"SRC: {source} is neither a GGUF file nor a folder with config.json or {MANIFEST}"
     )
 
 
-def _sampling(source: Path, say: Say) -> dict[str, Any]:
-    """Return the defaults of requests that a model's makers advise, as vLLM takes them."""
-    if source.is_file():
-        fields, keys = GgufFile(source).fields, [f"general.sampling.{n}" for n in SAMPLING.values()]
-    else:
-        file = source / "generation_config.json"
-        fields, keys = read_json(file) if file.is_file() else {}, [*SAMPLING]
-    found = {name: fields.get(key) for name, key in zip(SAMPLING, keys, strict=True)}
-    given = {name: value for name, value in found.items() if value is not None}
+def _sampling(advised: dict[str, Any], say: Say) -> dict[str, Any]:
+    """Return the advised defaults of requests, as vLLM takes them."""
+    given = {name: value for name, value in advised.items() if value is not None}
     try:
         SamplingDefaults.model_validate(given)
     except ValueError:
@@ -232,10 +231,11 @@ def _packaged(packaged: Packaged, say: Say) -> Imported:
     file = packaged.installed()
     if file_hash(file) != packaged.sha256:
         raise InputError(f"{file} is not the file that the bundle names: its SHA-256 differs")
-    facts = GgufFile(file).facts() | {"package": packaged.package}
+    convert, facts, _ = _source(file)
+    facts |= {"package": packaged.package}
     with _made(packaged.folder, facts, say) as scratch:
         if scratch is not None:
-            convert_gguf(file, scratch, say)
+            convert(scratch, say)
             _tried(scratch, say)
     return _described(packaged.folder, fresh=scratch is not None)
 
@@ -267,6 +267,8 @@ def _made(folder: Path, facts: dict[str, Any], say: Say) -> Iterator[Path | None
         scratch = Path(name) / folder.name
         scratch.mkdir()
         say(f"importing {facts['name']} ({facts['quantisation']}) into {folder}")
+        if facts["left_out"]:
+            say(f"leaving out {', '.join(facts['left_out'])}")
         yield scratch
         text = json.dumps(facts, indent=2) + "\n"
         (scratch / PROVENANCE).write_text(text, encoding="utf-8")
@@ -295,7 +297,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") or "model"
 
 
-def convert_gguf(path: Path, out: Path, say: Callable[[str], None]) -> None:
+def convert_gguf(file: GgufFile, out: Path, say: Say) -> None:
     """Write target/ (safetensors in bfloat16) and tokenizer/ to `out`.
 
     Raises InputError naming the field or tensor that would make another model of it.
@@ -306,8 +308,7 @@ def convert_gguf(path: Path, out: Path, say: Callable[[str], None]) -> None:
     from ops.models.bundle.gguf_tokenizer import save_tokenizer
     from ops.models.bundle.gguf_weights import save_weights
 
-    file, target = GgufFile(path), out / "target"
-    config = read_config(file)
+    target, config = out / "target", read_config(file)
     target.mkdir()
     size = IMPORT_BYTES * file.parameters / 1e9
     say(f"converting the weights to bfloat16, {size:.1f} GB")
@@ -337,7 +338,7 @@ def folder_facts(source: Path) -> dict[str, Any]:
     }
 
 
-def copy_model(source: Path, out: Path, _say: Callable[[str], None]) -> None:
+def copy_model(source: Path, out: Path, _say: Say) -> None:
     """Copy the model's files to target/ in `out` and the tokenizer's to tokenizer/."""
     for part, files in (("target", _model(source)), ("tokenizer", _tokenizer(source))):
         (out / part).mkdir()
