@@ -22,6 +22,8 @@ from workers.vllm_engine.versions import installed
 
 LIBRARIES = ("torch", "transformers", "ray", "onnxruntime", "numpy")
 REPOSITORY = Path(__file__).parents[2]
+DRIVER = Path("/proc/driver/nvidia/version")
+"""File of NVIDIA's driver: without one there is no GPU."""
 
 
 @dataclass(frozen=True)

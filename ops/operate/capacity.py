@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 
 from ops.common.boundary import InputError
-from ops.common.settings import device_of, refuse_too_large
+from ops.common.settings import DRIVER, device_of, refuse_too_large
 from schemas import EngineConfig
 from workers.bundle import load_bundle
 from workers.target_sizes import kv_numbers, target_sizes
@@ -17,7 +17,6 @@ LEAST_BYTES = {"q4": 20 / 32, "int8": 34 / 32}
 """Bytes of a parameter in our kernels' layouts; in all other precisions at least two."""
 LEAST_SLOTS = 256
 FIELD = "engine.max_context (--max-model-len)"
-DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def with_room_for_contexts(engine: EngineConfig, bundle: Path, replicas: int) -> EngineConfig:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ops.common.boundary import InputError
 from ops.common.output import quiet_transformers
-from ops.common.settings import refuse_too_large
+from ops.common.settings import DRIVER, refuse_too_large
 from ops.models.bundle.gguf_file import GgufFile
 from schemas import SamplingDefaults
 from workers.bundle import (
@@ -204,7 +204,8 @@ def _source(source: Path) -> tuple[Convert, dict[str, Any], dict[str, Any]]:
         advised = {name: file.fields.get(key) for name, key in keys.items()}
         return partial(convert_gguf, file), file.facts() | {"left_out": left}, advised
     if (source / "config.json").is_file():
-        refuse_too_large(source, IMPORT_BYTES * parameter_count(source))
+        if not DRIVER.exists():  # a GPU's memory is not asked for before torch is here
+            refuse_too_large(source, IMPORT_BYTES * parameter_count(source))
         made = source / "generation_config.json"
         fields = read_json(made) if made.is_file() else {}
         advised = {name: fields.get(name) for name in SAMPLING}
