@@ -19,7 +19,7 @@ def served(specadapt, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     found = []
-    monkeypatch.setattr(run, "serve_forever", found.append)
+    monkeypatch.setattr(run, "serve_forever", lambda config, **_: found.append(config))
 
     def settings(*arguments):
         result = specadapt("serve", *arguments)
