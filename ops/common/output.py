@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -61,7 +62,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         figures = any(isinstance(row[index], int | float) for row in rows)
         result.add_column(column, justify="right" if figures else "left", overflow="fold")
     for row in rows:
-        result.add_row(*(cell(value) for value in row))
+        result.add_row(*(escape(cell(value)) for value in row))
     return Group(title, result)
 
 

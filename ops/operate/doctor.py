@@ -69,7 +69,7 @@ def _vllm() -> str:
     from workers.vllm_engine.versions import SUPPORTED, require_release
 
     try:
-        require_release("they", SUPPORTED)
+        require_release("each", SUPPORTED)
     except ValueError as why:
         return str(why)
     return "can be served"
