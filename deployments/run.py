@@ -1,9 +1,11 @@
 """`specadapt serve`: the whole service in the foreground."""
 
 import atexit
+import io
 import logging
 import math
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +46,15 @@ _OF_RAY = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": IMPORT_PATH,
     # A replica whose engine has failed has no responses to finish.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    # What fails while it loads a model fails again.
+    "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": "1",
     **transport.PROXY,
 }
 """Environment of a local Ray, as far as this process's own does not say otherwise."""
+
+
+_RAISED = re.compile(r"^((?:\w+\.)*)(\w*(?:Error|Exception): )", re.MULTILINE)
+"""Beginning of the last line of a traceback: the exception's module and its class."""
 
 
 class StopRequested(BaseException):
@@ -61,7 +69,7 @@ class PortTakenError(ValueError):
 
 
 class StartError(ValueError):
-    """This machine cannot run the configuration; the message says what Ray Serve reports."""
+    """This machine cannot run the configuration; the message says what a replica reports."""
 
 
 def say_at_once(line: str) -> None:
@@ -69,8 +77,10 @@ def say_at_once(line: str) -> None:
     print(line, flush=True)
 
 
-def serve_forever(config: AppConfig, say: Say = say_at_once) -> None:
+def serve_forever(config: AppConfig, say: Say = say_at_once, stage: Say = say_at_once) -> None:
     """Run the service until SIGINT or SIGTERM, then stop everything that was started here.
+
+    say: prints the addresses. stage: prints what the start does.
 
     Start a local Ray, or join the one that RAY_ADDRESS names (whose proxies must listen on this
     machine at `http.port`). Raises PortTakenError, ConfigError or StartError before anything is
@@ -80,18 +90,23 @@ def serve_forever(config: AppConfig, say: Say = say_at_once) -> None:
     application = build(config)
     try:
         with _signals(_raise_stop):
+            stage("starting Ray")
             _start_ray(config)
         with _signals(_raise_stop):  # once more: ray.init installs handlers of its own
             serve.start(http_options={"host": config.http.host, "port": config.http.port})
+            stage(f"loading {config.bundle.name}")
             _deploy(application)
+            stage("warming up")
             _wait_ready(_address(config))
+            stage("ready")
             _announce(config, say)
             while True:
                 signal.pause()
     except StopRequested:
         say("stopping")
     finally:
-        with _signals(signal.SIG_IGN):
+        # Ray reports the actors that it ends as failures.
+        with _signals(signal.SIG_IGN), redirect_stdout(io.StringIO()):
             _stop()
 
 
@@ -127,6 +142,7 @@ def start_local_ray(cpus: int, gpus: int | None = None) -> None:
     Without `gpus` Ray uses those it finds on the machine.
     """
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # that it is on
     # A signal to the whole process group (Ctrl-C, `timeout`, systemd) must leave Ray standing
     # until this process has asked it to stop. Its processes inherit what is blocked here; Ray
     # does the same for SIGINT, and ends what does not listen to SIGTERM by SIGKILL.
@@ -167,8 +183,20 @@ def _deploy(application: serve.Application) -> None:
     try:
         serve.run(application, name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
-        status = serve.status().applications.get(APPLICATION)
-        raise StartError(status.message if status and status.message else str(error)) from error
+        deployments = serve.status().applications[APPLICATION].deployments.values()
+        reports = [one.message for one in deployments if "\nError:\n" in one.message]
+        raise StartError(cause(reports[0]) if reports else str(error)) from error
+
+
+def cause(report: str) -> str:
+    """Return why a replica did not start, out of Ray Serve's report with its traceback."""
+    _, _, said = report.partition("Error:\n")
+    raised = [*_RAISED.finditer(said)]
+    if not raised:
+        return f"a replica's process ended while it loaded the model. Ray says: {said}"
+    last = raised[-1]
+    ours = last[1].startswith(("workers.", "deployments.")) or last[2] == "ValueError: "
+    return said[last.end() if ours else last.start(2) :]
 
 
 def _wait_ready(address: str) -> None:

@@ -34,8 +34,8 @@ class EngineConfig(Settings):
     dtype: Literal["auto", "bfloat16", "float32", "q4", "int8"] = Field(
         default="auto",
         description="auto: the fastest for the target and the CPU; in vLLM bfloat16 where it is "
-        "computed in hardware, else float32. q4: the 4-bit weights of the target's GGUF file, on "
-        "CPUs. int8: weights rounded to integers, on CPUs; answers differ from the model's",
+        "computed in hardware, else float32. q4: a quantised GGUF file's weights in 4 and 8 bits, "
+        "on CPUs. int8: weights rounded to integers, on CPUs; answers differ from the model's",
     )
     threads: int = Field(default=1, ge=1, description="torch threads of one replica")
     pin_cores: bool = Field(

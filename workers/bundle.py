@@ -228,7 +228,10 @@ def load_bundle(path: Path | str) -> Bundle:
     folder = Path(path)
     manifest = folder / MANIFEST
     if not manifest.is_file():
-        raise BundleError(f"no {MANIFEST} in {folder}: name a bundle's folder (--bundle DIR)")
+        raise BundleError(
+            f"no {MANIFEST} in {folder}: name a model (`specadapt serve model.gguf`) or another "
+            "bundle's folder (--bundle DIR)"
+        )
     try:
         body = json_files.read_record(manifest, Manifest)
     except FileError as error:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from workers.bundle import IMPORTER, Bundle, BundleError, read_json, refuse_poin
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+PACKED = "q4/weights.safetensors"
+"""File of a target that was imported from a quantised GGUF file, with its 4-bit matrices as they
+are. It may have none."""
 _SHARD = re.compile(r".*-\d+-of-\d+\.safetensors")
 
 
@@ -71,6 +75,11 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
             if name not in tensors or tensors[name].file.name != file:
                 raise BundleError(f"{folder}/{INDEX}: tensor {name!r} is not in {file}")
     return tensors
+
+
+def parameter_count(folder: Path) -> int:
+    """Return the numbers in a model's tensors. Raises BundleError as `stored_tensors` does."""
+    return sum(math.prod(tensor.shape) for tensor in stored_tensors(folder).values())
 
 
 def read_header(file: Path) -> dict[str, StoredTensor]:

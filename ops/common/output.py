@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import typer
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,6 +23,8 @@ from rich.progress import (
 from rich.table import Table
 
 from ops.common.boundary import STANDARD_OUTPUT
+
+_BEGAN = time.monotonic()
 
 
 def emit(
@@ -46,6 +50,11 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def stage(text: str) -> None:
+    """Print what a start does, after the command's seconds until now."""
+    typer.echo(f"{time.monotonic() - _BEGAN:5.1f} s  {text}")
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Group:
     """Return a title above a table with numbers aligned right and text left."""
     result = Table()
@@ -53,7 +62,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         figures = any(isinstance(row[index], int | float) for row in rows)
         result.add_column(column, justify="right" if figures else "left", overflow="fold")
     for row in rows:
-        result.add_row(*(cell(value) for value in row))
+        result.add_row(*(escape(cell(value)) for value in row))
     return Group(title, result)
 
 

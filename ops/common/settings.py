@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from deployments.configuration import ConfigError, validated
 from ops.common.boundary import InputError
 from router.fit.speedup import BASELINE, VLLM_BASELINE
@@ -20,6 +22,8 @@ from workers.vllm_engine.versions import installed
 
 LIBRARIES = ("torch", "transformers", "ray", "onnxruntime", "numpy")
 REPOSITORY = Path(__file__).parents[2]
+DRIVER = Path("/proc/driver/nvidia/version")
+"""File of NVIDIA's driver: without one there is no GPU."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,18 @@ def _specs(config: AppConfig, methods: str | None, bundle: Bundle) -> tuple[Meth
     configured = {method.name: method.spec for method in config.methods}
     wanted = list(configured) if methods is None else names(methods)
     return tuple(configured.get(name) or method_of(name, bundle) for name in wanted)
+
+
+def refuse_too_large(place: Path, weights: float, replicas: int = 1) -> None:
+    """Raise InputError if weights of so many bytes in each replica do not fit in the memory."""
+    needed, free = replicas * weights, psutil.virtual_memory().available
+    if needed > free:
+        copies = f" in {replicas} replicas" if replicas > 1 else ""
+        raise InputError(
+            f"{place}: the weights take at least {needed / 1e9:.1f} GB of memory{copies}, and "
+            f"{free / 1e9:.1f} GB are available: choose a smaller model, fewer replicas or a "
+            "machine with more memory"
+        )
 
 
 def machine_name() -> str:

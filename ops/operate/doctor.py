@@ -1,6 +1,7 @@
 """`specadapt doctor`: this machine, what is installed on it, and what `serve` would choose."""
 
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from ops.common import flags
@@ -14,16 +15,10 @@ def doctor(model: flags.Model = None, config: flags.Config = None, json: flags.J
     """
     import psutil
 
-    from ops.common.settings import describe_machine, resolve, served_config, with_dtype
-    from ops.models.bundle.sources import bundle_of
-    from ops.operate.capacity import with_room_for_contexts
+    from ops.common.settings import describe_machine
     from workers.torch_engine.models.kernels import block_product
 
     machine, memory = describe_machine(), psutil.virtual_memory()
-    bundle = None if model is None else bundle_of(model, say)
-    setup = with_dtype(resolve(served_config(config), bundle))
-    replicas = 1 if setup.shared else len(setup.methods)
-    engine = with_room_for_contexts(setup.engine, setup.bundle, replicas)
     figures: dict[str, Any] = {
         "SpecAdapt": version("specadapt"),
         "Python": machine["python"],
@@ -34,13 +29,31 @@ def doctor(model: flags.Model = None, config: flags.Config = None, json: flags.J
         **machine["libraries"],
         "4-bit kernels": "built" if block_product.is_built() else block_product.NOT_BUILT,
         "vLLM's methods": _vllm(),
+    }
+    try:
+        figures |= _choice(model, config)
+    except ValueError as why:
+        figures["`serve` would refuse"] = str(why)
+    rows = [[name, said or "not installed"] for name, said in figures.items()]
+    emit(figures, lambda: [table("What `serve` would run on", ["", ""], rows)], json)
+
+
+def _choice(model: str | None, config: Path | None) -> dict[str, str]:
+    """Return what `serve` would run. Raises ValueError for what it would refuse."""
+    from ops.common.settings import resolve, served_config, with_dtype
+    from ops.models.bundle.sources import bundle_of
+    from ops.operate.capacity import with_room_for_contexts
+
+    bundle = None if model is None else bundle_of(model, say)
+    setup = with_dtype(resolve(served_config(config), bundle))
+    replicas = 1 if setup.shared else len(setup.methods)
+    engine = with_room_for_contexts(setup.engine, setup.bundle, replicas)
+    return {
         "bundle": str(setup.bundle),
         "dtype": engine.dtype,
         "methods": ", ".join(setup.names),
         "context": f"{engine.max_context:,} tokens, {engine.max_batch} requests in a batch",
     }
-    rows = [[name, said or "not installed"] for name, said in figures.items()]
-    emit(figures, lambda: [table("What `serve` would run on", ["", ""], rows)], json)
 
 
 def _gpus() -> list[str]:
@@ -56,7 +69,7 @@ def _vllm() -> str:
     from workers.vllm_engine.versions import SUPPORTED, require_release
 
     try:
-        require_release("they", SUPPORTED)
+        require_release("each", SUPPORTED)
     except ValueError as why:
         return str(why)
     return "can be served"

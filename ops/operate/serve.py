@@ -74,17 +74,16 @@ def serve(  # noqa: PLR0913 - its parameters are flags
 
     Example: `specadapt serve SmolLM2-135M-Instruct.Q4_1.gguf --port 8001`
     """
-    from ops.common.output import quiet_transformers, say
+    from ops.common.output import stage
     from ops.common.settings import checked, resolve, served_config
     from ops.models.bundle.sources import bundle_of, derived
     from ops.operate.capacity import with_room_for_contexts
     from schemas import MethodDeployment
 
     settings = served_config(config)
-    quiet_transformers()
-    bundle = None if model is None else bundle_of(model, say)
+    bundle = None if model is None else bundle_of(model, stage)
     if speculator or served_model_name:
-        bundle = derived(bundle or settings.bundle, speculator or (), served_model_name, say)
+        bundle = derived(bundle or settings.bundle, speculator or (), served_model_name, stage)
     setup = resolve(settings, bundle, methods, dtype, threads)
     own = _given(
         tensor_parallel_size=tensor_parallel_size, gpu_memory_utilization=gpu_memory_utilization
@@ -112,7 +111,7 @@ def serve(  # noqa: PLR0913 - its parameters are flags
     # Ray takes seconds to import: a wrong configuration is refused before.
     from deployments.run import serve_forever
 
-    serve_forever(checked(settings.model_copy(update=changed)))
+    serve_forever(checked(settings.model_copy(update=changed)), stage=stage)
 
 
 def keys_file(key: str) -> Path:

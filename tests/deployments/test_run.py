@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from deployments.run import PortTakenError, needed_cpus, start_local_ray, with_free_port
+from deployments.run import PortTakenError, cause, needed_cpus, start_local_ray, with_free_port
 from schemas import AppConfig
 
 
@@ -41,3 +41,30 @@ def test_the_cpus_of_the_smallest_service():
     config = AppConfig(methods=methods, http={"ingress_num_cpus": 0.25})
     assert needed_cpus(config) == 2.75
     assert needed_cpus(config.model_copy(update={"layout": "shared"})) == 0.75
+
+
+TRACEBACK = """The deployment failed to start 1 times in a row. See controller logs. Error:
+ray::ServeReplica:app:shared.initialize_and_get_metadata() (pid=7, ip=127.0.0.1)
+  File "replica.py", line 1928, in initialize_and_get_metadata
+    raise RuntimeError(traceback.format_exc()) from None
+RuntimeError: Traceback (most recent call last):
+  File "method.py", line 82, in __init__
+{}"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        ("workers.bundle.BundleError: head: a: b\nis wrong\n", "head: a: b\nis wrong\n"),
+        ("ValueError: engine.device: none", "engine.device: none"),
+        ("torch.OutOfMemoryError: CUDA out of memory", "OutOfMemoryError: CUDA out of memory"),
+    ],
+)
+def test_a_failed_start_says_what_a_replica_raised(raised, said):
+    assert cause(TRACEBACK.format(raised)) == said
+
+
+def test_a_process_that_was_killed_is_named():
+    said = cause("Retrying. Error:\nThe actor died unexpectedly: SIGKILL by OOM killer.")
+    assert said.startswith("a replica's process ended while it loaded the model")
+    assert said.endswith("SIGKILL by OOM killer.")

@@ -125,8 +125,8 @@ def require_release(what: str, needed: str, otherwise: str = "") -> None:
     version = installed()
     if version is None:
         raise ValueError(
-            f"{what} needs vLLM {needed}, which is not installed: "
-            "docs/vllm.md says how to install it for GPUs, make install-vllm does for CPUs"
+            f"{what} needs vLLM {needed}, which is not installed: pip install 'specadapt[vllm]' "
+            "for GPUs (docs/vllm.md), make install-vllm for CPUs"
         )
     if not SpecifierSet(needed).contains(version, prereleases=True):
         raise ValueError(

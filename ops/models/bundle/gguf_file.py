@@ -57,6 +57,11 @@ class GgufFile:
         """llama.cpp's name of the model family."""
         return str(self.required("general.architecture"))
 
+    @property
+    def parameters(self) -> int:
+        """Numbers in all tensors."""
+        return sum(int(tensor.n_elements) for tensor in self.tensors.values())
+
     def required(self, key: str) -> Any:
         """Return a field's value. Raises InputError if it is missing."""
         if key not in self.fields:

@@ -11,10 +11,13 @@ from safetensors.torch import save_file
 from ops.models.bundle.gguf_config import Architecture
 from ops.models.bundle.gguf_file import FIX, GgufFile
 from ops.models.bundle.gguf_rope import FREQUENCIES
-from workers.torch_engine.models.block_weights import PACKED, pack
+from workers.torch_engine.models.block_weights import pack
+from workers.weight_files import PACKED
 
 NAMED = 4
 """Tensors that a message names."""
+WIDE = {"F64", "F32", "F16", "BF16"}
+"""Types that are not quantised."""
 Change = Callable[[np.ndarray], np.ndarray]
 Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
 """uint8 codes below 16 [out, in], float32 scales and offsets [out, in / 32]: weight = code * scale
@@ -22,8 +25,8 @@ Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def save_weights(file: GgufFile, architecture: Architecture, config: Any, out: Path) -> None:
-    """Write model.safetensors in bfloat16 to `out`, and name the model's class in the config. 4-bit
-    weights are also written as they are, for `engine.dtype: q4`.
+    """Write model.safetensors in bfloat16 to `out`, and name the model's class in the config. Of a
+    quantised file, 4-bit weights are also written as they are, for `engine.dtype: q4`.
 
     Raises InputError naming tensors that are missing, unknown, of another shape than the config's,
     not finite, or quantised in a way that is not read.
@@ -32,6 +35,7 @@ def save_weights(file: GgufFile, architecture: Architecture, config: Any, out: P
     config.architectures = [type(model).__name__]
     expected = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     names = {hf: _gguf_name(file, hf, config.num_hidden_layers) for hf in expected}
+    matrices = [names[hf] for hf, dims in expected.items() if len(dims) == 2]
     _refuse_misfit(file, {names[hf]: dims for hf, dims in expected.items()})
     weights, packed = {}, {}
     for hf, name in names.items():
@@ -41,7 +45,7 @@ def save_weights(file: GgufFile, architecture: Architecture, config: Any, out: P
         if groups is not None:
             packed[hf] = pack(*(_tensor(change(each)) for each in groups))
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
-    if packed:
+    if packed or not any(file.tensors[name].tensor_type.name in WIDE for name in matrices):
         (out / PACKED).parent.mkdir()
         save_file(packed, out / PACKED)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ops.common import flags
-from ops.common.output import emit, quiet_transformers, say
+from ops.common.output import emit, say
 
 
 def import_model(
@@ -33,12 +33,9 @@ def import_model(
     """
     from ops.models.bundle.sources import imported
 
-    quiet_transformers()
     # elsewhere than at a terminal a refusal is the only line
     made = imported(source, out, say if sys.stderr.isatty() else lambda _: None)
-    millions = made.parameters / 1e6
-    emit(
-        made.figures(),
-        lambda: [f"{made.folder}: {millions:.0f} M parameters, {made.forward}"],
-        json,
-    )
+    lines = [f"{made.folder}: {made.parameters / 1e6:.0f} M parameters, {made.forward}"]
+    if left_out := made.provenance.get("left_out"):
+        lines.append(f"left out: {', '.join(left_out)}")
+    emit(made.figures(), lambda: lines, json)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -10,15 +9,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ops.common.boundary import InputError
-from ops.models.bundle.gguf_config import architecture_of, read_config
+from ops.common.output import quiet_transformers
+from ops.common.settings import DRIVER, refuse_too_large
 from ops.models.bundle.gguf_file import GgufFile
-from ops.models.bundle.gguf_tokenizer import save_tokenizer
-from ops.models.bundle.gguf_weights import save_weights
-from ops.models.bundle.trial import try_out
 from schemas import SamplingDefaults
 from workers.bundle import (
     IMPORTER,
@@ -30,8 +28,7 @@ from workers.bundle import (
     read_json,
     user_cache,
 )
-from workers.torch_engine.models.families import NotCoveredError, read_shape
-from workers.weight_files import INDEX, SINGLE, stored_tensors, weight_files
+from workers.weight_files import INDEX, SINGLE, parameter_count, weight_files
 
 MODEL_FILES = ("config.json", "generation_config.json")
 TOKENIZER_FILES = (
@@ -49,12 +46,19 @@ SAMPLING = {
     "repetition_penalty": "penalty_repeat",
 }
 """Defaults of requests, by their names in generation_config.json and in GGUF files."""
+NOT_CARRIED = ("tokenizer.chat_template.", "general.sampling.")
+"""Beginnings of a GGUF file's fields for named chat templates, and for defaults of requests."""
+TEMPLATES = "additional_chat_templates"
+"""Folder of a Hugging Face folder's named chat templates."""
 SPECULATORS = ("draft", "medusa", "eagle", "eagle3", "peagle", "dflash", "mtp")
 """Parts of a bundle that drafters are."""
 ROUTING = "routing"
+IMPORT_BYTES = 2
+"""Of a parameter, in the bfloat16 that an import writes and tries."""
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 Say = Callable[[str], None]
-Convert = Callable[[Path, Path, Say], None]
+Convert = Callable[[Path, Say], None]
+"""Writes target/ and tokenizer/ of a source to a folder."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,13 @@ def bundle_of(model: str, say: Say) -> Path:
         # the folder has the hash of a revision as its name
         source, name = _downloaded(model), model.split("/")[-1]
     try:
-        _, facts = _source(source)
-        key = f"{_slug(name or facts['name'])}-{facts['sha256'][:12]}-{IMPORTER}"
-        return imported(source, user_cache("bundles") / key, say, name).folder
+        if source.is_file():  # a GGUF file's fields take a second to read
+            own, digest = source.name.removesuffix(".gguf"), file_hash(source)
+        else:
+            facts = _source(source)[1]
+            own, digest = facts["name"], facts["sha256"]
+        folder = user_cache("bundles") / f"{_slug(name or own)}-{digest[:12]}-{IMPORTER}"
+        return folder if folder.exists() else imported(source, folder, say, name).folder
     except InputError as error:  # `bundle import` has another name for it
         raise InputError(re.sub("^SRC", "MODEL", str(error))) from error
 
@@ -100,7 +108,7 @@ def derived(base: Path, speculators: Sequence[str], name: str | None, say: Say) 
     """Return a bundle in the user's cache with another bundle's parts, heads or draft models of its
     own (`part=folder or hub name`), and another name. Files are linked, not copied.
 
-    Raises InputError for what is no such pair, and BundleError where a head does not load.
+    Raises InputError for what is no such pair. Heads are read when an engine loads them.
     """
     body, given = read_json(base / MANIFEST), dict[str, Path]()
     for one in speculators:
@@ -162,8 +170,9 @@ def imported(source: Path, out: Path | None, say: Say, name: str | None = None) 
 
     `out` defaults to bundles/NAME and `name` to the source's own; a packaged model goes to the
     user's cache. What exists stays. Raises InputError for another kind of source, one with another
-    hash, or an `out` that holds another model.
+    hash, one that the memory does not hold, or an `out` that holds another model.
     """
+    quiet_transformers()
     if (source / MANIFEST).is_file():
         bundle = load_bundle(source)
         if bundle.packaged is None:
@@ -171,39 +180,44 @@ def imported(source: Path, out: Path | None, say: Say, name: str | None = None) 
         if out is not None:
             raise InputError(f"--out: {source} takes a package's model, which the cache keeps")
         return _packaged(bundle.packaged, say)
-    convert, facts = _source(source)
+    convert, facts, advised = _source(source)
     name = _slug(name or facts["name"])
     folder = out or Path("bundles") / name
     parts = {part: part for part in PACKAGED_PARTS}
     with _made(folder, facts, say) as scratch:
         if scratch is not None:
-            convert(source, scratch, say)
+            convert(scratch, say)
             _tried(scratch, say)
-            body = {"name": name, "parts": parts, "sampling": _sampling(source, say)}
+            body = {"name": name, "parts": parts, "sampling": _sampling(advised, say)}
             (scratch / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     return _described(folder, fresh=scratch is not None)
 
 
-def _source(source: Path) -> tuple[Convert, dict[str, Any]]:
-    """Return what converts a GGUF file or a Hugging Face folder, and the source's facts."""
+def _source(source: Path) -> tuple[Convert, dict[str, Any], dict[str, Any]]:
+    """Return what converts a GGUF file or a Hugging Face folder, the source's facts, and the
+    defaults of requests that its makers advise, None where they advise none."""
     if source.is_file():
-        return convert_gguf, GgufFile(source).facts()
+        file = GgufFile(source)
+        refuse_too_large(source, IMPORT_BYTES * file.parameters)
+        keys = {name: f"general.sampling.{key}" for name, key in SAMPLING.items()}
+        left = [f for f in file.fields if f.startswith(NOT_CARRIED) and f not in keys.values()]
+        advised = {name: file.fields.get(key) for name, key in keys.items()}
+        return partial(convert_gguf, file), file.facts() | {"left_out": left}, advised
     if (source / "config.json").is_file():
-        return copy_model, folder_facts(source)
+        if not DRIVER.exists():  # a GPU's memory is not asked for before torch is here
+            refuse_too_large(source, IMPORT_BYTES * parameter_count(source))
+        made = source / "generation_config.json"
+        fields = read_json(made) if made.is_file() else {}
+        advised = {name: fields.get(name) for name in SAMPLING}
+        return partial(copy_model, source), folder_facts(source), advised
     raise InputError(
         f"SRC: {source} is neither a GGUF file nor a folder with config.json or {MANIFEST}"
     )
 
 
-def _sampling(source: Path, say: Say) -> dict[str, Any]:
-    """Return the defaults of requests that a model's makers advise, as vLLM takes them."""
-    if source.is_file():
-        fields, keys = GgufFile(source).fields, [f"general.sampling.{n}" for n in SAMPLING.values()]
-    else:
-        file = source / "generation_config.json"
-        fields, keys = read_json(file) if file.is_file() else {}, [*SAMPLING]
-    found = {name: fields.get(key) for name, key in zip(SAMPLING, keys, strict=True)}
-    given = {name: value for name, value in found.items() if value is not None}
+def _sampling(advised: dict[str, Any], say: Say) -> dict[str, Any]:
+    """Return the advised defaults of requests, as vLLM takes them."""
+    given = {name: value for name, value in advised.items() if value is not None}
     try:
         SamplingDefaults.model_validate(given)
     except ValueError:
@@ -218,16 +232,19 @@ def _packaged(packaged: Packaged, say: Say) -> Imported:
     file = packaged.installed()
     if file_hash(file) != packaged.sha256:
         raise InputError(f"{file} is not the file that the bundle names: its SHA-256 differs")
-    facts = GgufFile(file).facts() | {"package": packaged.package}
+    convert, facts, _ = _source(file)
+    facts |= {"package": packaged.package}
     with _made(packaged.folder, facts, say) as scratch:
         if scratch is not None:
-            convert_gguf(file, scratch, say)
+            convert(scratch, say)
             _tried(scratch, say)
     return _described(packaged.folder, fresh=scratch is not None)
 
 
 def _tried(scratch: Path, say: Say) -> None:
     """Decode a token; raises InputError naming no path of the scratch folder, which goes away."""
+    from ops.models.bundle.trial import try_out  # it imports torch
+
     say("decoding one token")
     try:
         try_out(scratch)
@@ -251,6 +268,8 @@ def _made(folder: Path, facts: dict[str, Any], say: Say) -> Iterator[Path | None
         scratch = Path(name) / folder.name
         scratch.mkdir()
         say(f"importing {facts['name']} ({facts['quantisation']}) into {folder}")
+        if facts["left_out"]:
+            say(f"leaving out {', '.join(facts['left_out'])}")
         yield scratch
         text = json.dumps(facts, indent=2) + "\n"
         (scratch / PROVENANCE).write_text(text, encoding="utf-8")
@@ -259,14 +278,15 @@ def _made(folder: Path, facts: dict[str, Any], say: Say) -> Iterator[Path | None
 
 
 def _described(folder: Path, fresh: bool) -> Imported:
+    from workers.torch_engine.models.families import NotCoveredError, read_shape
+
     target = folder / "target"
-    parameters = sum(math.prod(tensor.shape) for tensor in stored_tensors(target).values())
     try:
         read_shape(target)
         forward = "our own forward"
     except NotCoveredError as reason:
         forward = f"transformers' forward ({reason})"
-    return Imported(folder, fresh, parameters, forward, _provenance(folder))
+    return Imported(folder, fresh, parameter_count(target), forward, _provenance(folder))
 
 
 def _provenance(folder: Path) -> dict[str, Any]:
@@ -278,17 +298,21 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") or "model"
 
 
-def convert_gguf(path: Path, out: Path, say: Callable[[str], None]) -> None:
+def convert_gguf(file: GgufFile, out: Path, say: Say) -> None:
     """Write target/ (safetensors in bfloat16) and tokenizer/ to `out`.
 
     Raises InputError naming the field or tensor that would make another model of it.
     """
     from transformers import GenerationConfig
 
-    file, target = GgufFile(path), out / "target"
-    config = read_config(file)
+    from ops.models.bundle.gguf_config import architecture_of, read_config
+    from ops.models.bundle.gguf_tokenizer import save_tokenizer
+    from ops.models.bundle.gguf_weights import save_weights
+
+    target, config = out / "target", read_config(file)
     target.mkdir()
-    say("reading the weights, dequantised to bfloat16")
+    size = IMPORT_BYTES * file.parameters / 1e9
+    say(f"converting the weights to bfloat16, {size:.1f} GB")
     save_weights(file, architecture_of(file), config, target)
     say("reading the tokenizer")
     save_tokenizer(file, out / "tokenizer")
@@ -300,7 +324,6 @@ def folder_facts(source: Path) -> dict[str, Any]:
     """Say where the model comes from. Raises InputError or BundleError for a file that is missing,
     cut off or a Git LFS pointer."""
     config = read_json(source / "config.json")
-    stored_tensors(source)
     if not (source / "tokenizer.json").is_file():
         raise InputError(f"SRC: {source} has no tokenizer.json")
     digest = hashlib.sha256()
@@ -312,10 +335,11 @@ def folder_facts(source: Path) -> dict[str, Any]:
         "sha256": digest.hexdigest(),
         "quantisation": config.get("dtype") or config.get("torch_dtype") or "float32",
         "licence": None,
+        "left_out": sorted(f"{TEMPLATES}/{one.name}" for one in (source / TEMPLATES).glob("*")),
     }
 
 
-def copy_model(source: Path, out: Path, _say: Callable[[str], None]) -> None:
+def copy_model(source: Path, out: Path, _say: Say) -> None:
     """Copy the model's files to target/ in `out` and the tokenizer's to tokenizer/."""
     for part, files in (("target", _model(source)), ("tokenizer", _tokenizer(source))):
         (out / part).mkdir()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ops.common.boundary import InputError
-from ops.operate.capacity import KV_SHARE, with_room_for_contexts
+from ops.operate.capacity import KV_SHARE, weight_bytes, with_room_for_contexts
 from schemas import EngineConfig
 from workers.target_sizes import kv_numbers, target_sizes
 
@@ -17,7 +17,8 @@ def fitted(tiny_bundle, monkeypatch):
     each = 4 * kv_numbers(target)
 
     def fit(tokens, replicas=1, **engine):
-        free = SimpleNamespace(available=tokens * each * replicas / KV_SHARE)
+        room = tokens * each / KV_SHARE + weight_bytes(target, "auto")
+        free = SimpleNamespace(available=replicas * room)
         monkeypatch.setattr("psutil.virtual_memory", lambda: free)
         config = EngineConfig(device="cpu", **engine)
         made = with_room_for_contexts(config, tiny_bundle.path, replicas)
@@ -50,6 +51,17 @@ def test_a_context_that_has_no_room_is_refused(fitted):
         InputError, match=r"max_context \(--max-model-len\): 64 tokens take 0.0 GB .* room for 63"
     ):
         fitted(63, max_context=64)
+
+
+def test_weights_that_do_not_fit_are_refused_with_their_gigabytes(fitted):
+    with pytest.raises(InputError, match=r"weights take at least .* GB of memory in 2 replicas"):
+        fitted(-1, replicas=2)
+
+
+def test_doctor_describes_the_machine_without_a_model(specadapt, tmp_path):
+    found = specadapt.json("doctor", tmp_path)
+    assert found["torch"]
+    assert "neither a GGUF file nor a folder" in found["`serve` would refuse"]
 
 
 def test_doctor_says_what_would_be_served(specadapt, tiny_bundle):

@@ -11,11 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from workers.bundle import BundleError, load_bundle
 from workers.torch_engine.models import llama
-from workers.torch_engine.models.block_weights import PACKED, pack, unpacked
+from workers.torch_engine.models.block_weights import pack, unpacked
 from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import chosen_dtype, load_target
 from workers.torch_engine.models.operators import has_amx
+from workers.weight_files import PACKED
 
 pytestmark = pytest.mark.skipif(not block_product.is_built(), reason=block_product.NOT_BUILT)
 CPU = torch.device("cpu")
@@ -124,8 +125,23 @@ def test_projections_that_a_layer_joins_need_four_bits_together(q4_bundle, tmp_p
     assert torch.cosine_similarity(exact, ours, dim=-1).min() > 0.99
 
 
+@pytest.mark.parametrize("kept", [[], ["model.embed_tokens.weight"]], ids=["none", "embeddings"])
+def test_matrices_without_four_bits_are_rounded_to_eight(q4_bundle, tmp_path, kept):
+    """As in files of 5, 6 or 8 bits, and in those whose embeddings have 4."""
+    folder = tmp_path / "target"
+    shutil.copytree(q4_bundle.part("target"), folder)
+    weights = load_file(folder / "model.safetensors")
+    packed = {name: rounded(weights[name]) for name in kept}
+    save_file(packed, folder / PACKED)
+    weights |= {name: unpacked(each) for name, each in packed.items()}
+    save_file(weights, folder / "model.safetensors")
+    exact = logits(load_target(folder, "float32", CPU), PROMPTS[1])
+    ours = logits(load_target(folder, "q4", CPU), PROMPTS[1])
+    assert torch.cosine_similarity(exact, ours, dim=-1).min() > 0.99
+
+
 def test_a_target_without_four_bits_is_refused(tiny_bundle):
-    with pytest.raises(BundleError, match=r"engine.dtype: q4 needs the 4-bit weights"):
+    with pytest.raises(BundleError, match=r"q4 needs the weights of a quantised GGUF"):
         load_target(tiny_bundle.part("target"), "q4", CPU)
     with pytest.raises(ValueError, match=r"engine.dtype: q4 is computed on CPUs"):
         load_target(tiny_bundle.part("target"), "q4", torch.device("cuda"))

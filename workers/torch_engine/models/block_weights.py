@@ -8,8 +8,6 @@ offset and 16 bytes with two codes each: weight = code * scale + offset.
 import torch
 from torch import Tensor
 
-PACKED = "q4/weights.safetensors"
-"""File of a target's folder with the matrices that are stored so."""
 GROUP = 32
 _NUMBERS = 8
 """Bytes of a group's scale and offset."""

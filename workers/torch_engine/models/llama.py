@@ -107,9 +107,10 @@ class Llama:
 
     @staticmethod
     def load_packed(folder: Path) -> "Llama":
-        """Load a part for a CPU with the 4-bit weights of its GGUF file as they are stored.
+        """Load a part for a CPU with the 4-bit weights of its GGUF file as they are stored, and
+        the others in 8 bits.
 
-        Raises as `load` does, and BundleError for a part without such weights.
+        Raises as `load` does, and BundleError for a part that is of no quantised file.
         """
         import psutil  # not there where only torch and transformers are
 
@@ -119,7 +120,7 @@ class Llama:
         stored = stored_tensors(folder)
         copied = sum(2 * math.prod(stored[name].shape) for name in packed)
         fits = copied <= MEMORY_SHARE * psutil.virtual_memory().available
-        copies = fits and copy_pays(weights[packed[0]])
+        copies = bool(packed) and fits and copy_pays(weights[packed[0]])
         log.info(
             "%s: 4-bit weights, %s a 16-bit copy of %d MB for prefills",
             *(folder, "with" if copies else "without", copied / 1e6),

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from workers.bundle import Bundle
-from workers.torch_engine.models.block_weights import PACKED
 from workers.torch_engine.models.families import NotCoveredError, read_shape
 from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Layout, Span
 from workers.torch_engine.models.llama import Llama
 from workers.torch_engine.models.operators import Projection, has_amx
+from workers.weight_files import PACKED
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ class Model(Protocol):
 def chosen_dtype(dtype: str, bundle: Bundle, device: torch.device) -> str:
     """Return `dtype`, or for "auto" the one that decodes the bundle's target fastest here.
 
-    On GPUs that is bfloat16. On CPUs it is q4 if our kernel is built and the target has 4-bit
-    weights, else bfloat16 if the CPU has AMX, else float32. It is never "int8", which changes the
-    model.
+    On GPUs that is bfloat16. On CPUs it is q4 if our kernel is built and the target comes from a
+    quantised GGUF file, else bfloat16 if the CPU has AMX, else float32. It is never "int8", which
+    changes the model.
     """
     if dtype != "auto":
         return dtype

@@ -10,18 +10,16 @@ from torch import Tensor
 
 from workers.bundle import BundleError
 from workers.head_files import load_weights
-from workers.torch_engine.models.block_weights import (
-    PACKED,
-    is_packed,
-)
+from workers.torch_engine.models.block_weights import is_packed
 from workers.torch_engine.models.shape import LlamaShape
-from workers.weight_files import stored_tensors, weight_files
+from workers.weight_files import PACKED, stored_tensors, weight_files
 
 Dims = tuple[int | None, ...]
 """A tensor's shape; None stands for any length."""
 
 _DERIVED = ".rotary_emb.inv_freq"
 """Older checkpoints store what config.json determines."""
+EMBEDDING = "model.embed_tokens.weight"
 _NAMED = 4
 """Most tensors that a message names."""
 
@@ -29,7 +27,7 @@ _NAMED = 4
 def model_tensors(shape: LlamaShape) -> dict[str, Dims]:
     """Name every tensor of a model of this shape, with the names of its checkpoint."""
     tensors: dict[str, Dims] = {
-        "model.embed_tokens.weight": (shape.vocab, shape.hidden),
+        EMBEDDING: (shape.vocab, shape.hidden),
         "model.norm.weight": (shape.hidden,),
     }
     if not shape.tied:
@@ -138,14 +136,15 @@ def load_model_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
 def load_packed_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
     """Load the weights of a model of this shape, those of 4 bits in groups.
 
-    Raises BundleError where the folder has no 4-bit weights, and as `load_model_weights` does.
+    Raises BundleError where the folder has none, and as `load_model_weights` does.
     """
     if not (folder / PACKED).is_file():
         raise BundleError(
-            f"engine.dtype: q4 needs the 4-bit weights of a GGUF file, and {folder} was not "
+            f"engine.dtype: q4 needs the weights of a quantised GGUF file, and {folder} was not "
             "imported from one: use float32 or bfloat16"
         )
     weights, packed = load_model_weights(folder, shape), load_file(folder / PACKED)
+    packed.pop(EMBEDDING, None)  # its rows are looked up
     for joined in FUSED:
         for name in [name for name in packed if joined[0] in name]:
             names = [name.replace(joined[0], other) for other in joined]

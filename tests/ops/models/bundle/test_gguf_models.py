@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM
 from ops.models.bundle.gguf_weights import read_groups
 from tests.zoo import OURS
 from workers.bundle import load_bundle, read_json
-from workers.torch_engine.models.block_weights import PACKED, unpacked
+from workers.torch_engine.models.block_weights import unpacked
+from workers.weight_files import PACKED
 
 IDS = torch.arange(3, 123)[None]
 """Longer than every window and every original context of these models."""
@@ -117,6 +118,16 @@ def test_four_bit_weights_are_kept_as_they_are(specadapt, tokenizer, tmp_path, k
     original = model.state_dict()[name].numpy()
     expected = gguf.dequantize(gguf.quantize(original, quantisation), quantisation)
     assert torch.equal(weights[name], torch.from_numpy(expected).bfloat16())
+
+
+@pytest.mark.parametrize(("kind", "compact"), [("Q8_0", True), ("F16", False)])
+def test_more_than_four_bits_are_served_in_eight(specadapt, tokenizer, tmp_path, kind, compact):
+    model = random_llama(vocab=len(tokenizer), eos=tokenizer.eos_token_id, kv_heads=2)
+    write_gguf(tmp_path / "some.gguf", model, tokenizer, gguf.GGMLQuantizationType[kind])
+    specadapt.json("bundle", "import", tmp_path / "some.gguf", "--out", tmp_path / "out")
+    file = load_bundle(tmp_path / "out").part("target") / PACKED
+    assert file.is_file() == compact
+    assert not compact or load_file(file) == {}
 
 
 @given(data=arrays(np.uint8, (3, 2 * 144)))

@@ -19,7 +19,7 @@ def served(specadapt, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     found = []
-    monkeypatch.setattr(run, "serve_forever", found.append)
+    monkeypatch.setattr(run, "serve_forever", lambda config, **_: found.append(config))
 
     def settings(*arguments):
         result = specadapt("serve", *arguments)
@@ -100,6 +100,28 @@ def test_a_gguf_files_advice_is_the_bundles_sampling(
     write_gguf(file, model, tokenizer, change=lambda f, _: f.update({SAMPLED: advised}))
     specadapt.json("bundle", "import", file, "--out", tmp_path / "made")
     assert load_bundle(tmp_path / "made").sampling.temperature == pytest.approx(taken)
+
+
+def test_what_an_import_leaves_out_is_named(specadapt, model, tokenizer, tmp_path):
+    file, left = tmp_path / "a.gguf", "general.sampling.mirostat_tau"
+    more = {"tokenizer.chat_template.tool_use": "{{ 1 }}", left: 5.0, SAMPLED: 0.3}
+    write_gguf(file, model, tokenizer, change=lambda f, _: f.update(more))
+    found = specadapt("bundle", "import", file, "--out", tmp_path / "made")
+    assert f"left out: tokenizer.chat_template.tool_use, {left}\n" in found.stdout
+
+
+def test_a_model_that_the_memory_does_not_hold_is_refused(specadapt, tiny_bundle, tmp_path):
+    source = tmp_path / "large"
+    shutil.copytree(tiny_bundle.part("tokenizer"), source)
+    shutil.copy(tiny_bundle.part("target") / "config.json", source)
+    size = 200 * 10**9
+    header = {"w": {"dtype": "BF16", "shape": [size // 2], "data_offsets": [0, size]}}
+    text = json.dumps(header).encode()
+    with (source / "model.safetensors").open("wb") as weights:
+        weights.write(len(text).to_bytes(8, "little") + text)
+        weights.truncate(8 + len(text) + size)
+    said = specadapt.refusal("serve", source)
+    assert "the weights take at least 200.0 GB of memory, and" in said
 
 
 def test_a_bundle_is_served_as_it_is(served, tiny_bundle):
