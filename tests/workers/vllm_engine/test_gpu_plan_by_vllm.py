@@ -31,6 +31,7 @@ def built(planned, resolved, monkeypatch, tmp_path):
     """vLLM's configuration of the planned engine, and its models without weights as the first GPU
     has them."""
     from vllm.config import set_current_vllm_config
+    from vllm.config.utils import replace
     from vllm.distributed import parallel_state
 
     config = resolved(planned["arguments"])
@@ -39,27 +40,31 @@ def built(planned, resolved, monkeypatch, tmp_path):
         parallel_state.init_distributed_environment(1, 0, place, 0, "gloo")
         parallel_state.initialize_model_parallel(1)
         group = parallel_state.get_tp_group()
-        monkeypatch.setattr(group, "world_size", planned["gpus"])
-        models = {"weights": without_weights(config, config.model_config)}
+        monkeypatch.setattr(group, "world_size", int(planned["gpus"]))
+        models, own = {"weights": without_weights(config)}, config.speculative_config
         for part in ENGINES[Path(planned["arguments"]["model"]).name]:
-            models[part] = without_weights(config, config.speculative_config.draft_model_config)
+            drafting, draft = config, own.draft_model_config
+            if part == "draft":  # as vLLM's own proposer does it
+                drafting = replace(config, quant_config=None, model_config=draft)
+            models[part] = without_weights(drafting, draft, part)
         yield config, models
     parallel_state.destroy_model_parallel()
     parallel_state.destroy_distributed_environment()
 
 
-def without_weights(config: Any, model_config: Any) -> Any:
+def without_weights(config: Any, model_config: Any = None, prefix: str = "") -> Any:
     import torch
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.utils.torch_utils import set_default_torch_dtype
 
-    with torch.device("meta"), set_default_torch_dtype(model_config.dtype):
-        return initialize_model(config, model_config=model_config)
+    with torch.device("meta"), set_default_torch_dtype(config.model_config.dtype):
+        return initialize_model(config, prefix=prefix, model_config=model_config)
 
 
 def test_the_plan_is_vllms(planned, built):
     from vllm.config import CUDAGraphMode
     from vllm.v1.attention.backend import AttentionCGSupport
+    from vllm.v1.attention.backends.utils import record_kv_cache_layout
     from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
 
     (config, models), memory = built, planned["memory"]
@@ -77,6 +82,7 @@ def test_the_plan_is_vllms(planned, built):
     block = config.cache_config.block_size
     each = sum(spec.page_size_bytes for spec in specs.values()) / block
     assert memory["kv_bytes_per_token"] == each
+    record_kv_cache_layout(config.cache_config, "LBNHC")
     [cache] = get_kv_cache_configs(config, [specs], [memory["kv_cache"]])
     assert memory["kv_tokens"] == cache.num_blocks * block
     mode = config.compilation_config.resolve_cudagraph_mode_and_sizes(
