@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ops.operate.gpu_memory import STEP_TOKENS
 from ops.operate.gpu_plan import gpu_plan, planned_bundle
 
 pytestmark = pytest.mark.vllm
@@ -82,6 +83,7 @@ def test_the_plan_is_vllms(planned, built):
     block = config.cache_config.block_size
     each = sum(spec.page_size_bytes for spec in specs.values()) / block
     assert memory["kv_bytes_per_token"] == each
+    assert config.scheduler_config.max_num_batched_tokens == STEP_TOKENS
     record_kv_cache_layout(config.cache_config, "LBNHC")
     [cache] = get_kv_cache_configs(config, [specs], [memory["kv_cache"]])
     assert memory["kv_tokens"] == cache.num_blocks * block
