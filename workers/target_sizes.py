@@ -1,6 +1,5 @@
 """How large a target is, as its config.json says, for those who do not load it."""
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,17 +35,18 @@ def target_sizes(folder: Path) -> TargetSizes:
     )
 
 
-def kv_numbers(folder: Path) -> int | None:
-    """Return how many numbers the keys and values of a token are; None where config.json does not
-    say, as that of a model without attention."""
+def kv_numbers(folder: Path, gpus: int = 1) -> int | None:
+    """Return how many numbers the keys and values of a token are on one of several GPUs, each of
+    which has at least one head; None where config.json does not say, as that of a model without
+    attention."""
     body = read_json(folder / "config.json")
     fields = body.get("text_config", body)
     heads = fields.get("num_attention_heads")
     own = fields.get("num_key_value_heads") or heads
     width = fields.get("head_dim") or (heads and fields.get("hidden_size", 0) // heads)
-    sizes = fields.get("num_hidden_layers"), own, width
-    known = all(type(size) is int and size > 0 for size in sizes)
-    return 2 * math.prod(sizes) if known else None
+    layers = fields.get("num_hidden_layers")
+    known = all(type(size) is int and size > 0 for size in (layers, own, width))
+    return 2 * layers * max(1, own // gpus) * width if known else None
 
 
 def _positive(value: Any, name: str, folder: Path) -> int:

@@ -40,6 +40,14 @@ Model = Annotated[
         "[default: the configuration's bundle]",
     ),
 ]
+Speculator = Annotated[
+    list[str] | None,
+    option(
+        "--speculator",
+        "head or draft model in Hugging Face layout, as eagle3=FOLDER or draft=NAME; repeatable",
+        "PART=MODEL",
+    ),
+]
 Bundle = Annotated[
     Path | None,
     option(

@@ -2,22 +2,53 @@
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ops.common import flags
+from ops.common.boundary import InputError
 from ops.common.output import emit, say, table
 
 
-def doctor(model: flags.Model = None, config: flags.Config = None, json: flags.Json = None) -> None:
+def doctor(  # noqa: PLR0913 - its parameters are flags
+    model: flags.Model = None,
+    config: flags.Config = None,
+    gpu_plan: Annotated[
+        str | None,
+        flags.option(
+            "--gpu-plan",
+            "show instead what a machine with such GPUs would start, from each config.json: "
+            "nvidia-a100, nvidia-h100, nvidia-h200, nvidia-l4 or nvidia-l40s",
+            "GPU",
+        ),
+    ] = None,
+    named: Annotated[str | None, flags.option("--model", "the same as MODEL", "MODEL")] = None,
+    speculator: flags.Speculator = None,
+    gpus: Annotated[
+        int | None,
+        flags.option("--gpus", "GPUs of that machine  [default: the fewest]", "N", min=1),
+    ] = None,
+    json: flags.Json = None,
+) -> None:
     """Show the machine, the versions, and what `serve` would choose here: for a bug report.
 
-    Example: `specadapt doctor`
+    Example: `specadapt doctor --gpu-plan nvidia-h100 --model Qwen/Qwen3-8B`
     """
     import psutil
 
-    from ops.common.settings import describe_machine
+    from ops.common.settings import describe_machine, load_config
     from workers.torch_engine.models.kernels import block_product
 
+    model = model or named
+    if gpu_plan is not None:
+        from ops.operate import gpu_plan as planning
+
+        given = load_config(config)
+        models = planning.planned_bundle(model, speculator or (), given.bundle)
+        plan = planning.gpu_plan(gpu_plan, gpus, given if config else None, models)
+        emit(plan, lambda: planning.tables_of(plan), json)
+        return
+    if speculator or gpus:
+        raise InputError("--speculator, --gpus: give --gpu-plan too")
     machine, memory = describe_machine(), psutil.virtual_memory()
     figures: dict[str, Any] = {
         "SpecAdapt": version("specadapt"),

@@ -31,15 +31,7 @@ def serve(  # noqa: PLR0913 - its parameters are flags
         flags.option("--served-model-name", "name of the model in requests", "NAME"),
     ] = None,
     methods: flags.Methods = None,
-    speculator: Annotated[
-        list[str] | None,
-        flags.option(
-            "--speculator",
-            "head or draft model in Hugging Face layout, as eagle3=FOLDER or draft=NAME; "
-            "repeatable",
-            "PART=MODEL",
-        ),
-    ] = None,
+    speculator: flags.Speculator = None,
     dtype: flags.DtypeFlag = None,
     threads: flags.Threads = None,
     max_model_len: Annotated[

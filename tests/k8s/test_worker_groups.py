@@ -15,6 +15,7 @@ from deployments.app import checked
 from deployments.artifacts import portfolios
 from deployments.configuration import resolved
 from deployments.replica.placement import replica_options, resources_of
+from ops.operate.gpu_plan import BATCH, CONTEXT, gpu_plan, planned_bundle
 
 
 def asked_for(config):
@@ -96,10 +97,38 @@ def test_each_method_of_the_gpu_overlay_is_pinned_to_a_type_of_gpu():
         [container] = group["template"]["spec"]["containers"]
         assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
         [kind] = group["resources"]
-        product = group["template"]["spec"]["nodeSelector"]["nvidia.com/gpu.product"]
         # Ray finds the same name on the node as the autoscaler reads here.
-        named = NvidiaGPUAcceleratorManager._gpu_name_to_accelerator_type(product.replace("-", " "))
-        assert kind == f"accelerator_type:{named}"
+        assert kind == f"accelerator_type:{type_of(group)}"
+
+
+def type_of(group):
+    """The type of GPU of a worker group's nodes, as Ray finds it there."""
+    product = group["template"]["spec"]["nodeSelector"]["nvidia.com/gpu.product"]
+    return NvidiaGPUAcceleratorManager._gpu_name_to_accelerator_type(product.replace("-", " "))
+
+
+@needs_kubectl
+@pytest.mark.parametrize(
+    ("overlay", "target"), [("gpu", "llama-3.1-8b"), ("gpu-multi-node", "llama-3.1-70b")]
+)
+def test_the_worker_groups_are_what_a_plan_of_the_overlay_asks_for(overlay, target):
+    models = ROOT / "tests" / "model_configs"
+    drafters = {"draft": "llama-3.2-1b", "eagle3": "eagle3-llama-3.1-8b"}
+    given = [f"{part}={models / name}" for part, name in drafters.items()]
+    bundle = planned_bundle(str(models / target), given, ROOT)
+    [application] = applications(serve_config(overlay))
+    engine = application.engine
+    assert (engine.max_batch, engine.max_context) == (BATCH, CONTEXT), "as without a configuration"
+    for group in ray_service(rendered(overlay))["rayClusterConfig"]["workerGroupSpecs"]:
+        plan = gpu_plan(f"nvidia-{type_of(group).lower()}", None, application, bundle)
+        [container] = group["template"]["spec"]["containers"]
+        gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
+        assert plan["gpus"] == [gpus * group["minReplicas"], gpus * group["maxReplicas"]]
+        for planned in plan["engines"]:
+            assert planned["gpus"] == gpus
+            arguments = {"max_num_seqs": BATCH, "max_model_len": CONTEXT, **engine.vllm}
+            assert arguments.items() <= planned["arguments"].items()
+            assert planned["memory"]["kv_tokens"] >= BATCH * CONTEXT, planned["methods"]
 
 
 @needs_kubectl

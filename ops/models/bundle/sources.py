@@ -38,6 +38,8 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
 )
 PROVENANCE = "provenance.json"
+WANTED = (*MODEL_FILES, *TOKENIZER_FILES, INDEX, "*.safetensors")
+"""What is downloaded of a model of the Hugging Face hub."""
 SAMPLING = {
     "temperature": "temp",
     "top_p": "top_p",
@@ -91,7 +93,7 @@ def bundle_of(model: str, say: Say) -> Path:
         return source
     if not source.exists():
         # the folder has the hash of a revision as its name
-        source, name = _downloaded(model), model.split("/")[-1]
+        source, name = folder_of(model), model.split("/")[-1]
     try:
         if source.is_file():  # a GGUF file's fields take a second to read
             own, digest = source.name.removesuffix(".gguf"), file_hash(source)
@@ -110,13 +112,7 @@ def derived(base: Path, speculators: Sequence[str], name: str | None, say: Say) 
 
     Raises InputError for what is no such pair. Heads are read when an engine loads them.
     """
-    body, given = read_json(base / MANIFEST), dict[str, Path]()
-    for one in speculators:
-        part, _, place = one.partition("=")
-        if part not in SPECULATORS or not place:
-            known = ", ".join(SPECULATORS)
-            raise InputError(f"--speculator: {one}: must be PART=MODEL; parts are {known}")
-        given[part] = Path(place) if Path(place).is_dir() else _downloaded(place, "--speculator")
+    body, given = read_json(base / MANIFEST), given_parts(speculators)
     own = {part: folder for part, folder in body["parts"].items() if part not in given}
     body = body | {"name": name or body["name"], "parts": own | {part: part for part in given}}
     if not given.keys() <= own.keys():  # a method that the base could not have is served too
@@ -141,6 +137,19 @@ def derived(base: Path, speculators: Sequence[str], name: str | None, say: Say) 
     return made
 
 
+def given_parts(speculators: Sequence[str], files: Sequence[str] = WANTED) -> dict[str, Path]:
+    """Return the folders of parts that are given as `part=folder or hub name`, as `folder_of`
+    finds them. Raises InputError for what is no such pair."""
+    given = dict[str, Path]()
+    for one in speculators:
+        part, _, place = one.partition("=")
+        if part not in SPECULATORS or not place:
+            known = ", ".join(SPECULATORS)
+            raise InputError(f"--speculator: {one}: must be PART=MODEL; parts are {known}")
+        given[part] = folder_of(place, "--speculator", files)
+    return given
+
+
 def _linked(source: str, target: str) -> None:
     try:
         os.link(os.path.realpath(source), target)
@@ -148,15 +157,17 @@ def _linked(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def _downloaded(model: str, field: str = "MODEL") -> Path:
-    """Return the folder of a model of the Hugging Face hub, from its cache if it is there."""
+def folder_of(model: str, field: str = "MODEL", files: Sequence[str] = WANTED) -> Path:
+    """Return a folder, or that of a model of the Hugging Face hub with the files of these patterns,
+    from its cache if it is there. Raises InputError naming the field."""
+    if Path(model).is_dir():
+        return Path(model)
     if not HUB_NAME.fullmatch(model):
         raise InputError(f"{field}: {model} does not exist")
     from huggingface_hub import snapshot_download
 
-    wanted = [*MODEL_FILES, *TOKENIZER_FILES, INDEX, "*.safetensors"]
     try:
-        folder = Path(snapshot_download(model, allow_patterns=wanted))
+        folder = Path(snapshot_download(model, allow_patterns=list(files)))
     except Exception as error:  # whatever the hub's client and its connections raise
         why = str(error).strip().split("\n")[0]
         raise InputError(

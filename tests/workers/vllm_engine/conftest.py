@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -13,6 +14,7 @@ from workers.bundle import Bundle, load_bundle
 from workers.chat_template import encode_chat
 from workers.engine import Engine
 from workers.loader import load_engine
+from workers.vllm_engine.environment import FIRST_RUNNER
 
 PROMPTS = Path(__file__).parents[3] / "ops" / "data" / "prompts.jsonl"
 
@@ -54,3 +56,21 @@ async def engine(request: pytest.FixtureRequest, bundle: Bundle) -> AsyncIterato
     loaded = load_engine(request.module.METHODS, bundle, request.module.CONFIG)
     yield loaded
     loaded.close()
+
+
+@pytest.fixture
+def resolved(monkeypatch):
+    """Return the configuration that vLLM makes of an engine's arguments where there are graphs."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+
+    kind = type(current_platform)
+    monkeypatch.setattr(kind, "support_static_graph_mode", classmethod(lambda _: True))
+    monkeypatch.setattr(kind, "check_and_update_config", classmethod(lambda *_: None))
+    for name, value in FIRST_RUNNER.items():
+        monkeypatch.setenv(name, value)
+
+    def config(arguments: dict[str, Any]) -> Any:
+        return AsyncEngineArgs(**arguments).create_engine_config()
+
+    return config

@@ -13,30 +13,11 @@ from deployments.artifacts import portfolios
 from deployments.configuration import validated
 from workers.bundle import Bundle
 from workers.vllm_engine.arguments import engine_arguments
-from workers.vllm_engine.environment import FIRST_RUNNER
 
 pytestmark = pytest.mark.vllm
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 FOR_GPUS = ("llama-3.1-8b", "llama-3.3-70b", "qwen3-8b")
-
-
-@pytest.fixture
-def resolved(monkeypatch):
-    """Return the configuration that vLLM makes of an engine's arguments."""
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.platforms import current_platform
-
-    kind = type(current_platform)
-    monkeypatch.setattr(kind, "support_static_graph_mode", classmethod(lambda _: True))
-    monkeypatch.setattr(kind, "check_and_update_config", classmethod(lambda *_: None))
-    for name, value in FIRST_RUNNER.items():
-        monkeypatch.setenv(name, value)
-
-    def config(arguments: dict[str, Any]) -> Any:
-        return AsyncEngineArgs(**arguments).create_engine_config()
-
-    return config
 
 
 @pytest.fixture
