@@ -27,7 +27,7 @@ MAY_IMPORT_MODELS = {"router/fit/encoder_export.py"}
 ENGINES_SHARE = {
     *("bundle", "chat_template", "drafting", "end_tokens", "engine", "grammar"),
     *("methods", "portfolio", "stream", "text", "target_sizes", "weight_files", "head_files"),
-    *("engine_load", "cpu_arithmetic", "http_clients"),
+    *("engine_load", "cpu_arithmetic", "http_clients", "stopwatch"),
 }
 """What an engine may import of `workers`: neither another engine nor the loader."""
 PARTS_SHARE = {

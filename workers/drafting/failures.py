@@ -1,7 +1,8 @@
 """Failures of drafters: how often each failed, and when it is tried again."""
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
+from math import inf
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ class Failures:
         self.counts: Counter[str] = Counter()
         """Failures of each drafter since the engine was loaded."""
         self._in_a_row: Counter[str] = Counter()
-        self._rests: Counter[str] = Counter()
+        self._rests: defaultdict[str, float] = defaultdict(float)
 
     def rests(self, drafter: str) -> bool:
         """Return whether a drafter is disabled in this step, and count the step. Afterwards it
@@ -40,6 +41,12 @@ class Failures:
                 "drafter %s is disabled for %d steps after %d failures in a row",
                 *(drafter, RESTS, self._in_a_row[drafter]),
             )
+
+    def unusable(self, drafter: str, error: Exception) -> None:
+        """Count and log why a drafter cannot be used, and disable it for good."""
+        self.counts[drafter] += 1
+        self._rests[drafter] = inf
+        log.error("drafter %s is disabled: %s", drafter, error)
 
     def drafted(self, drafter: str) -> None:
         """Note a step in which the drafter did not fail."""

@@ -35,25 +35,29 @@ _DRAFTING = "vllm.v1.spec_decode"
 _PROPOSER = f"{_DRAFTING}.llm_base_proposer:SpecDecodeBaseProposer"
 
 SHARED = f"""
-{_RUNNER} drafter speculative_config vllm_config compilation_config device model requests
-    input_batch input_ids max_model_len max_num_tokens
+{_RUNNER} drafter speculative_config vllm_config compilation_config scheduler_config model_config
+    kv_cache_config device model requests input_batch query_start_loc max_model_len max_num_tokens
+    draft_token_ids_cpu draft_token_ids_event _get_eagle3_aux_layers_from_config
 {_RUNNER}.propose_draft_token_ids(scheduler_output, sampled_token_ids, sampling_metadata,
     hidden_states, sample_hidden_states, aux_hidden_states, spec_decode_metadata,
     common_attn_metadata, slot_mappings)
 {_RUNNER}._input_fits_in_drafter(common_attn_metadata)
-{_RUNNER}._dummy_run(num_tokens, ...)
-{_RUNNER}._get_positions(num_tokens, ...)
-{_RUNNER}._sync_device(...)
+{_RUNNER}._dummy_run(num_tokens, cudagraph_runtime_mode, force_attention, uniform_decode,
+    allow_microbatching, skip_eplb, is_profile, create_mixed_batch, remove_lora, is_graph_capturing,
+    num_active_loras, profile_seq_lens, ...)
+{_RUNNER}.take_draft_token_ids()
 {_RUNNER}.get_model(...)
-vllm.v1.worker.gpu_worker:Worker init_device compile_or_warm_up_model model_runner
-    use_v2_model_runner
+vllm.v1.worker.gpu_worker:Worker init_device compile_or_warm_up_model determine_available_memory
+    take_draft_token_ids model_runner use_v2_model_runner
 vllm.v1.worker.gpu_input_batch:InputBatch req_ids vocab_size num_tokens_no_spec token_ids_cpu
     num_prompt_tokens block_table
-vllm.v1.worker.gpu_input_batch:CachedRequestState sampling_params num_computed_tokens get_token_id
-vllm.v1.worker.block_table:BlockTable block_table slot_mapping
+vllm.v1.worker.gpu_input_batch:CachedRequestState sampling_params num_computed_tokens
+vllm.v1.worker.block_table:BlockTable block_table block_size
+vllm.v1.worker.block_table:MultiGroupBlockTable block_tables
 {_PROPOSER} initialize_cudagraph_keys dummy_run model device vllm_config block_size kv_cache_gid
     _draft_attn_layer_names cudagraph_dispatcher max_model_len max_num_tokens method
     net_num_new_slots_per_request draft_model_config eagle3_use_aux_hidden_state speculative_config
+    max_batch_size pass_hidden_states_to_model dtype
 {_PROPOSER}.propose(num_speculative_tokens, target_token_ids, target_positions,
     target_hidden_states, next_token_ids, token_indices_to_sample, common_attn_metadata,
     sampling_metadata, ...)
@@ -78,7 +82,7 @@ vllm.v1.worker.block_table:BlockTable block_table slot_mapping
 vllm.v1.attention.backend:CommonAttentionMetadata query_start_loc query_start_loc_cpu seq_lens
     seq_lens_cpu_upper_bound num_reqs num_actual_tokens max_query_len max_seq_len
     block_table_tensor slot_mapping causal
-vllm.v1.kv_cache_interface:KVCacheConfig kv_cache_groups
+vllm.v1.kv_cache_interface:KVCacheConfig kv_cache_groups num_blocks
 vllm.v1.kv_cache_interface:KVCacheGroupSpec layer_names
 vllm.v1.cudagraph_dispatcher:CudagraphDispatcher cudagraph_mode
 {_SCHEDULER} num_spec_tokens max_num_running_reqs dynamic_sd_lookup
@@ -86,7 +90,10 @@ vllm.v1.cudagraph_dispatcher:CudagraphDispatcher cudagraph_mode
 vllm.v1.core.sched.output:SchedulerOutput num_scheduled_tokens finished_req_ids
 vllm.config:SpeculativeConfig disable_padded_drafter_batch max_num_new_slots_for_drafting
 vllm.config:CompilationConfig compile_ranges_endpoints cudagraph_mode
-vllm.distributed.parallel_state:GroupCoordinator broadcast_object world_size cpu_group
+vllm.distributed.parallel_state:GroupCoordinator broadcast_object world_size rank_in_group
+    cpu_group
+vllm.model_executor.models.interfaces:SupportsEagle3 get_eagle3_default_aux_hidden_state_layers
+vllm.utils.torch_utils:async_tensor_h2d(data, device, ...)
 vllm.model_executor.model_loader.reload:initialize_layerwise_reload(model, ...)
 vllm.v1.engine.core_client:AsyncMPClient call_utility_all_async
 """

@@ -15,6 +15,25 @@ MEDUSA = Learned("vllm_medusa", "medusa", 3)
 ROOM = 8
 
 
+class Watch:
+    """A stopwatch on the world's clock; `read` counts how often somebody asks it."""
+
+    read = 0
+
+    def __init__(self, world: "World") -> None:
+        self.world, self.began, self.ended = world, 0.0, 0.0
+
+    def start(self) -> None:
+        self.began = self.world.now
+
+    def stop(self) -> None:
+        self.ended = self.world.now
+
+    def seconds(self) -> float:
+        Watch.read += 1
+        return self.ended - self.began
+
+
 class World:
     """Sequences of one engine whose steps take as long as `seconds` says of their rows."""
 
@@ -27,7 +46,7 @@ class World:
         self.running: set[str] = set()
         self.unkept: set[str] = set()
         unread = {"eagle3": lambda name: self.unread.get(name, 0)}
-        self.adaptive = Adaptive(Options(learned, **options), unread, clock=lambda: self.now)
+        self.adaptive = Adaptive(Options(learned, **options), unread, lambda: Watch(self))
         for rows in (1, 2, 4, 8, 16):
             self.adaptive.costs.measured(rows, seconds(rows))
 
@@ -192,3 +211,17 @@ def test_a_predicted_answer_is_copied_and_told_apart():
     assert draft == answer[6 : 6 + len(draft)] != []
     world.step({"s/a": answer[6 : 7 + len(draft)]})
     assert world.adaptive.authors.take("asked s/a")[-1] == "prediction"
+
+
+def test_a_drafters_time_is_read_when_the_device_has_passed_it():
+    world = World(MEDUSA)
+    told = []
+    world.adaptive.controller.drafted = lambda *told_: told.append(told_)
+    world.step({"/a": [5]})
+    read = Watch.read
+    world.draft("medusa", 3, 0.25, "/a")
+    assert Watch.read == read
+    world.step({"/a": [6]})
+    assert told == [(3, 0.25, [0])]
+    world.step({"/a": [7]})
+    assert len(told) == 1

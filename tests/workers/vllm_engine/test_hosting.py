@@ -2,15 +2,32 @@
 test_shared_engine.py and test_vllm_adaptive.py."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+import torch
 
-from workers.drafting.failures import IN_A_ROW
+from workers.drafting.failures import IN_A_ROW, RESTS
 from workers.vllm_engine.drafting.adaptive import Choice
 from workers.vllm_engine.drafting.portfolio import Drafting, Learned, Options, Portfolio
 
 pytestmark = pytest.mark.vllm
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that only `copy_` brings to the host; `copies` has its arguments."""
+
+    copies: ClassVar[list[dict[str, Any]]] = []
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        name = function.__name__
+        assert name not in ("tolist", "item", "cpu", "numpy", "to", "__bool__", "__int__"), name
+        if name == "copy_" and not isinstance(args[0], cls):
+            cls.copies.append(kwargs)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
 
 METHODS = ("vllm_eagle3", "vllm_adaptive", "vllm_adaptive", None)
 
@@ -21,13 +38,17 @@ def drafters(monkeypatch):
     were asked for."""
     from workers.vllm_engine.drafting import attempts, hosting
     from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
+    from workers.vllm_engine.drafting.drafts import Drafts
 
     asked: dict[str, Any] = {}
+
+    def of(token: int, rows: list[int], tokens: int) -> Drafts:
+        return Drafts(rows, torch.full((len(rows), tokens), token).as_subclass(OnDevice))
 
     class Medusa:
         def propose(self, _step, rows, tokens):
             asked["medusa"] = rows, tokens
-            return {row: [7] * 4 for row in rows}
+            return of(7, rows, tokens)
 
     class Eagle(AutoregressiveDrafter):
         def take(self, _step, rows):
@@ -35,15 +56,15 @@ def drafters(monkeypatch):
 
         def propose(self, _step, rows, tokens):
             asked["eagle3"] = rows, tokens
-            return {row: [8] * tokens for row in rows}
+            return of(8, rows, tokens)
 
-        def full(self, _step):
+        def behind(self, _step, _rows):
             return [1]
 
         def keep_up(self, _step, rows):
             asked["kept up"] = rows
 
-    group = SimpleNamespace(broadcast_object=lambda choice: choice, world_size=1)
+    group = SimpleNamespace(broadcast_object=lambda choice: choice, world_size=1, rank_in_group=0)
     for module in (hosting, attempts):
         monkeypatch.setattr(module, "get_tp_group", lambda: group)
     learned = [Learned(f"vllm_{name}", name, 4) for name in ("medusa", "eagle3")]
@@ -53,8 +74,15 @@ def drafters(monkeypatch):
         host="eagle3",
         adaptive=Options(tuple(learned)),
     )
+    told: list[str] = []
     runner = SimpleNamespace(
+        device=torch.device("cpu"),
         max_model_len=64,
+        draft_token_ids_cpu=torch.full((4, 4), -1),
+        draft_token_ids_event=SimpleNamespace(
+            record=lambda: told.append("recorded"), synchronize=lambda: told.append("waited")
+        ),
+        told=told,
         input_batch=SimpleNamespace(req_ids=["0", "1", "2", "3"], num_tokens_no_spec=[9, 9, 9, 9]),
         requests={
             str(row): SimpleNamespace(
@@ -63,7 +91,8 @@ def drafters(monkeypatch):
             for row, method in enumerate(METHODS)
         },
     )
-    hosted = hosting.Drafters(runner, portfolio, {"medusa": Medusa(), "eagle3": Eagle(None)})
+    eagle = Eagle(SimpleNamespace(max_batch_size=4, device=runner.device))
+    hosted = hosting.Drafters(runner, portfolio, {"medusa": Medusa(), "eagle3": eagle})
     return hosted, asked
 
 
@@ -73,7 +102,7 @@ def test_a_row_gets_the_drafts_of_whom_was_chosen_for_it(drafters, chosen, monke
     drafted = {2: 3} if chosen else {}
     choice = Choice({1: [5], 2: [5, 5]}, chosen, drafted)
     monkeypatch.setattr(hosted.adaptive, "choose", lambda *_: choice)
-    drafts = hosted.propose(SimpleNamespace(), [[1], [1], [1], [1]], *[None] * 7)
+    drafts = proposed(hosted)
     of_second = {"medusa": [7, 7, 7], "eagle3": [8, 8, 8], None: [5, 5]}[chosen]
     assert drafts == [[8] * 4, [5], of_second, []]
     assert asked["taken"] == [0, 1, 2]
@@ -87,14 +116,22 @@ def broken(*_: Any) -> Any:
 
 
 def proposed(hosted: Any) -> list[list[int]]:
-    return hosted.propose(SimpleNamespace(finished_req_ids=()), [[1]] * 4, *[None] * 7)
+    drafts = hosted.propose(SimpleNamespace(finished_req_ids=()), [[1]] * 4, *[None] * 7)
+    hosted.read()
+    return drafts
 
 
 def chooses(hosted: Any, choice: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(hosted.adaptive, "choose", lambda *_: choice)
 
 
-@pytest.mark.parametrize("wrong", [broken, lambda *_: {9: [1]}, lambda *_: {2: [-1]}])
+def no_token(_step: Any, rows: list[int], _tokens: int) -> Any:
+    from workers.vllm_engine.drafting.drafts import Drafts
+
+    return Drafts(rows, torch.full((len(rows), 1), -1).as_subclass(OnDevice))
+
+
+@pytest.mark.parametrize("wrong", [broken, no_token])
 def test_a_drafter_that_fails_costs_its_rows_their_drafts(drafters, monkeypatch, wrong):
     """What is looked up for them is verified instead, and other drafters' rows have theirs."""
     hosted, _ = drafters
@@ -119,6 +156,136 @@ def test_a_drafter_with_kv_leaves_requests_alone_that_it_failed_at(drafters, mon
     assert hosted.attempts.failures.counts == {"eagle3": 1}
     lost = {"take": {"0", "1", "2"}, "propose": {"0"}, "keep_up": {"1"}}
     assert eagle._lost == lost[call]
+
+
+def test_all_drafts_reach_the_host_in_one_copy_for_which_no_step_waits(drafters, monkeypatch):
+    hosted, _ = drafters
+    chooses(hosted, Choice({1: [5]}, "medusa", {2: 3}), monkeypatch)
+    OnDevice.copies.clear()
+    drafts = hosted.propose(SimpleNamespace(finished_req_ids=()), [[1]] * 4, *[None] * 7)
+    assert OnDevice.copies == [{"non_blocking": True}]
+    assert hosted._runner.told == ["recorded"]
+    hosted.read()
+    assert drafts == [[8] * 4, [5], [7] * 3, []]
+    assert hosted._runner.told == ["recorded", "waited"]
+    hosted.read()
+    assert hosted._runner.told == ["recorded", "waited"]
+
+
+def test_processes_exchange_nothing_where_no_method_chooses(drafters, monkeypatch):
+    from workers.vllm_engine.drafting import hosting
+
+    hosted, _ = drafters
+    alone = hosting.Portfolio({"vllm_eagle3": Drafting("eagle3", 4)}, {"eagle3": {}}, "eagle3")
+    monkeypatch.setattr(hosting.get_tp_group(), "broadcast_object", broken)
+    eagle = {"eagle3": hosted._drafters["eagle3"]}
+    assert proposed(hosting.Drafters(hosted._runner, alone, eagle)) == [[8] * 4, [], [], []]
+
+
+def test_a_drafter_for_which_there_is_no_memory_leaves_the_others_alone(
+    drafters, monkeypatch, caplog
+):
+    hosted, asked = drafters
+    chooses(hosted, Choice({1: [5]}, "medusa", {2: 3}), monkeypatch)
+    widths = []
+
+    def no_memory(width: int) -> None:
+        widths.append(width)
+        raise torch.OutOfMemoryError("out of memory: tried to allocate 2 GiB")
+
+    eagle = hosted._drafters["eagle3"]
+    monkeypatch.setattr(eagle, "reserve", no_memory)
+    eagle.proposer.eagle3_use_aux_hidden_state = True
+    hosted._runner.model_config = SimpleNamespace(get_hidden_size=lambda: 100)
+    hosted._runner._get_eagle3_aux_layers_from_config = lambda: None
+    target = SimpleNamespace(get_eagle3_default_aux_hidden_state_layers=lambda: (2, 5, 8))
+    hosted._runner.get_model = lambda: target
+    hosted.reserve()
+    assert widths == [300]
+    assert "drafter eagle3 is disabled: out of memory: tried to allocate 2 GiB" in caplog.text
+    for _ in range(2 * RESTS):
+        assert proposed(hosted) == [[], [5], [7] * 3, []]
+    assert asked.keys() == {"medusa"}
+    assert hosted.attempts.failures.counts == {"eagle3": 1}
+
+
+def test_vllms_profile_run_sees_what_drafters_allocate(monkeypatch):
+    from workers.vllm_engine.drafting import hosting, worker
+
+    told: list[Any] = []
+    proposer = SimpleNamespace(
+        max_batch_size=4,
+        device=torch.device("cpu"),
+        **dict.fromkeys(("load_model", "initialize_attn_backend", "initialize_cudagraph_keys")),
+        dummy_run=lambda tokens, **_: told.append(f"forward of {tokens}"),
+    )
+    runner = SimpleNamespace(drafter=proposer, speculative_config=SimpleNamespace())
+    hosted = hosting.host_portfolio(runner, Portfolio({}, {"eagle3": {}}, host="eagle3"))
+    [eagle] = hosted._followers.values()
+    eagle._states = SimpleNamespace(shape=(64, 300), new_empty=lambda *shape: told.append(shape))
+    monkeypatch.setattr(hosted, "reserve", lambda: told.append("reserved"))
+    monkeypatch.setattr(
+        worker.Worker, "determine_available_memory", lambda _: proposer.dummy_run(8, graphs=False)
+    )
+    shared = object.__new__(worker.SharedWorker)
+    shared._drafters = hosted
+    shared.determine_available_memory()
+    assert told == ["reserved", "forward of 8", (16, 300)]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_costs_are_timed_on_the_device_with_attention(drafters, monkeypatch, rank):
+    """All processes run the forwards together; the one that chooses has their times."""
+    from workers.vllm_engine.drafting import hosting
+
+    device, runs = SimpleNamespace(now=0.0), []
+    table = np.zeros((2, 6), dtype=np.int32)
+
+    class Watch:
+        def __init__(self, _device: Any) -> None:
+            self.began = self.ended = 0.0
+
+        def start(self) -> None:
+            self.began = device.now
+
+        def stop(self) -> None:
+            self.ended = device.now
+
+        def seconds(self) -> float:
+            return self.ended - self.began
+
+    def run(rows: int, **options: Any) -> Any:
+        runs.append((rows, options, runner.scheduler_config.max_num_seqs, table[0].tolist()))
+        device.now += rows
+        return torch.zeros(rows, 1), None
+
+    def logits(_states: Any) -> None:
+        device.now += 0.5
+
+    runner = drafters[0]._runner
+    vars(runner).update(
+        max_num_tokens=3,
+        scheduler_config=SimpleNamespace(max_num_seqs=8),
+        drafter=SimpleNamespace(dummy_run=broken),
+        kv_cache_config=SimpleNamespace(num_blocks=4),
+        model=SimpleNamespace(compute_logits=logits),
+        _dummy_run=run,
+    )
+    runner.input_batch.block_table = SimpleNamespace(
+        block_tables=[SimpleNamespace(block_table=SimpleNamespace(np=table))]
+    )
+    monkeypatch.setattr(hosting, "Stopwatch", Watch)
+    monkeypatch.setattr(hosting.get_tp_group(), "rank_in_group", rank)
+    hosted = hosting.Drafters(runner, drafters[0]._portfolio, {})
+    hosted.measure()
+    context = {"force_attention": True, "profile_seq_lens": 64}
+    own_blocks = [0, 1, 2, 3, 0, 1]
+    assert runs == [(n, context, 1, own_blocks) for n in (1, 2, 3) for _ in range(hosting.ROUNDS)]
+    assert not table.any()
+    assert runner.scheduler_config.max_num_seqs == 8
+    assert (hosted.adaptive is None) == (rank == 1)
+    if hosted.adaptive is not None:
+        assert hosted.adaptive.costs.table(3)[1:4].tolist() == [1.5, 2.5, 3.5]
 
 
 def test_a_choice_that_fails_is_none(drafters, monkeypatch):
@@ -147,6 +314,8 @@ def test_a_drafter_in_several_groups_of_the_kv_cache_is_refused():
         initialize_attn_backend=lambda *args: told.append(args),
         initialize_cudagraph_keys=None,
         dummy_run=None,
+        max_batch_size=4,
+        device=torch.device("cpu"),
     )
     runner = SimpleNamespace(drafter=proposer, speculative_config=SimpleNamespace())
     host_portfolio(runner, Portfolio({}, {"eagle3": {}}, host="eagle3"))

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from schemas import MethodSpec
@@ -12,7 +11,7 @@ from workers.drafting.lookup.datastore import write_corpus
 from workers.methods import get_method
 from workers.vllm_engine import shared
 from workers.vllm_engine.drafting.portfolio import KEY, PORTFOLIO, Portfolio
-from workers.vllm_engine.drafting.rows import kept_tokens, last_accepted, masked, rejected_tokens
+from workers.vllm_engine.drafting.rows import last_accepted, masked
 
 
 def specs(*names: str) -> list[MethodSpec]:
@@ -98,16 +97,6 @@ def test_each_row_goes_to_its_own_methods_drafter(bundle):
         ["vllm_eagle3", "vllm_naive", "vllm_ngram", None, "vllm_eagle3", "unheard_of"]
     )
     assert rows == {"eagle3": [0, 4], "ngram": [2]}
-
-
-def test_rejected_tokens_are_left_out_of_the_chosen_rows():
-    drafted, sampled = [4, 0, 2, 0], [[7, 8], [9], [1, 2, 3], []]
-    rejected = rejected_tokens(drafted, sampled)
-    assert rejected == [3, 0, 0, 0]
-    # Row 0 has its last token and 4 drafted ones, row 3 a part of a prompt.
-    begin = np.array([0, 5, 6, 9, 15], dtype=np.int32)
-    places = kept_tokens(begin, [0, 2, 3], rejected)
-    assert [each.tolist() for each in places] == [[0, 1], [6, 7, 8], [9, 10, 11, 12, 13, 14]]
 
 
 def test_heads_read_the_position_of_the_last_valid_token():

@@ -27,7 +27,6 @@ attempts.AGREEMENT_SECONDS = 2.0
 
 lost = []
 drafters = attempts.Attempts({"eagle3": SimpleNamespace(lose=lost.extend)}, ["eagle3"])
-step = SimpleNamespace(request=str)
 
 def drafts(fails):
     if fails and early:
@@ -38,7 +37,7 @@ def drafts(fails):
     return {0: [7]}
 
 said = [
-    drafters.draft("eagle3", step, [0], lambda: drafts(rank == 1 and step_number == 1))
+    drafters.call("eagle3", ["0"], lambda: drafts(rank == 1 and step_number == 1))
     for step_number in range(3)
 ]
 print(json.dumps([said, drafters.failures.counts, lost]))
@@ -64,7 +63,7 @@ def test_both_leave_out_the_drafts_of_one_that_failed(tmp_path):
     ended = [process.communicate(timeout=120) for process in ranks(tmp_path, "after")]
     for out, errors in ended:
         assert json.loads(out or "null") == [
-            [{"0": [7]}, {}, {"0": [7]}],
+            [{"0": [7]}, None, {"0": [7]}],
             {"eagle3": 1},
             ["0"],
         ], errors

@@ -1,7 +1,7 @@
 """What a drafter with KV of its own reads, and when. vLLM's proposer and its runner's step are
 stand-ins, and a hidden state is its token's number; real ones are in test_vllm_adaptive.py."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -14,18 +14,24 @@ from hypothesis import strategies as st
 
 pytestmark = pytest.mark.vllm
 
-BLOCK, ROOM, LONGEST = 4, 12, 64
+BLOCK, ROOM, LONGEST, SEQUENCES = 4, 12, 64, 16
 
 
 class Proposer:
     """Checks that every sequence is read once, from its beginning to its end."""
 
     block_size, max_num_tokens, max_model_len = BLOCK, ROOM, LONGEST
+    max_batch_size = SEQUENCES
     kv_cache_gid = 1
     net_num_new_slots_per_request = 0
+    pass_hidden_states_to_model = True
     eagle3_use_aux_hidden_state = False
-    device = torch.device("cpu")
+    device, dtype = torch.device("cpu"), torch.int64
     draft_model_config = SimpleNamespace(max_model_len=LONGEST)
+    vllm_config = SimpleNamespace(
+        cache_config=SimpleNamespace(block_size=BLOCK),
+        model_config=SimpleNamespace(uses_mrope=False),
+    )
 
     def __init__(self) -> None:
         self.read: dict[int, int] = {}
@@ -39,7 +45,7 @@ class Proposer:
         starts = attention.query_start_loc_cpu.tolist()
         self.forwards.append(np.diff(starts).tolist())
         for row, (start, end) in enumerate(pairwise(starts)):
-            sequence = int(attention.block_table_tensor[row, 0])
+            sequence = int(attention.block_table_tensor[row, 0]) // BLOCKS
             positions = inputs["target_positions"][start:end].tolist()
             first, last = self.read.get(sequence, 0), int(attention.seq_lens[row])
             assert positions == list(range(first, last))
@@ -53,11 +59,15 @@ class Proposer:
         return torch.zeros(len(starts) - 1, num_speculative_tokens, dtype=torch.int64)
 
 
-def blocks(first: list[int], slots: list[int]) -> SimpleNamespace:
-    """Return a table of a group of the KV cache: each row's first block, each token's slot."""
+BLOCKS = 250
+"""KV blocks of each sequence, in order."""
+
+
+def blocks(sequences: Iterable[int]) -> SimpleNamespace:
+    """Return a table of a group of the KV cache."""
+    table = torch.tensor([[BLOCKS * one + at for at in range(16)] for one in sequences])
     return SimpleNamespace(
-        block_table=SimpleNamespace(gpu=torch.tensor(first)[:, None]),
-        slot_mapping=SimpleNamespace(gpu=torch.tensor(slots)),
+        block_size=BLOCK, block_table=SimpleNamespace(gpu=table, np=table.numpy())
     )
 
 
@@ -70,6 +80,7 @@ class World:
 
         self.proposer = Proposer()
         self.drafter = AutoregressiveDrafter(self.proposer)
+        self.drafter.reserve(1)
         self.computed: dict[int, int] = {}
         self.running: set[str] = set()
         self.token = iter(range(100, 10**6))
@@ -79,60 +90,64 @@ class World:
         steps: dict[int, tuple[int, int]],
         drafting: Collection[int],
         ended: Collection[str] = (),
-    ):
-        """By sequence the tokens that the target reads and how many of the last it rejects; who
-        drafts afterwards."""
+    ) -> list[int]:
+        """Return the rows that have drafts. steps, ended: see `decoded`. drafting: the sequences
+        that draft afterwards."""
+        mine = [row for row, name in enumerate(steps) if name in drafting]
+        return self.drafted(self.decoded(steps, ended), range(len(steps)), mine)
+
+    def drafted(self, step: Any, rows: Collection[int], drafting: list[int]) -> list[int]:
+        """Return the rows that have drafts, of those that the drafter follows."""
+        self.drafter.take(step, rows)
+        drafts = self.drafter.propose(step, drafting, 2) if drafting else None
+        if behind := self.drafter.behind(step, rows):
+            self.drafter.keep_up(step, behind)
+        return list(drafts.rows) if drafts else []
+
+    def decoded(self, steps: dict[int, tuple[int, int]], ended: Collection[str] = ()) -> Any:
+        """Return a step. steps: by sequence the tokens that the target reads and how many of the
+        last it rejects."""
         from workers.vllm_engine.drafting.step import Step
 
-        ids, positions, slots, sampled, starts = [], [], [], [], [0]
+        states, sampled, starts, reads = [], [], [0], []
         for sequence, (read, rejected) in steps.items():
             text = self.proposer.texts.setdefault(sequence, [])
             done = self.computed.get(sequence, 0)
             kept = done + read - rejected
             text += [next(self.token) for _ in range(kept + 1 - len(text))]
-            ids += [*text[done:kept], *[-1] * rejected]
-            positions += range(done, done + read)
-            slots += [1000 * sequence + at for at in range(done, done + read)]
+            states += [*text[done:kept], *[-1] * rejected]
             sampled.append(text[kept - (read - rejected) + 1 : kept + 1])
-            starts.append(len(ids))
+            starts.append(len(states))
+            reads.append(range(done, kept))
             self.computed[sequence] = kept
-        names, ends = list(steps), [self.computed[s] + r for s, (_, r) in steps.items()]
-        begin = torch.tensor(starts, dtype=torch.int32)
+        names = list(steps)
+        known = np.zeros((len(names), LONGEST + 1), dtype=np.int32)
+        for row, name in enumerate(names):
+            known[row, : self.computed[name] + 1] = self.proposer.texts[name][
+                : self.computed[name] + 1
+            ]
         self.running |= set(map(str, names))
         step: Any = SimpleNamespace(
             runner=SimpleNamespace(
                 requests=self.running,
+                query_start_loc=SimpleNamespace(np=np.array(starts, dtype=np.int32)),
                 input_batch=SimpleNamespace(
                     req_ids=[str(name) for name in names],
-                    block_table=[
-                        blocks([-1] * len(names), [-1] * len(slots)),
-                        blocks(names, slots),
-                    ],
+                    token_ids_cpu=known,
+                    block_table=[blocks([-1] * len(names)), blocks(names)],
                 ),
-                input_ids=SimpleNamespace(gpu=torch.tensor(ids)),
-                _get_positions=lambda chosen: torch.tensor(positions)[chosen],
             ),
             scheduled=SimpleNamespace(finished_req_ids=ended),
             gone=lambda known: Step.gone(step, known),
             sampled=sampled,
-            drafted=lambda: [read - 1 for read, _ in steps.values()],
-            hidden_states=torch.tensor(ids)[:, None],
+            read=lambda row: reads[row],
+            hidden_states=torch.tensor(states)[:, None],
+            aux_hidden_states=[torch.tensor(states)[:, None]] * 3,
             sampling_metadata=None,
             request=lambda row: str(names[row]),
             length=lambda row: self.computed[names[row]] + 1,
-            next_token=lambda row: sampled[row][-1],
-            attention=SimpleNamespace(
-                query_start_loc=begin,
-                query_start_loc_cpu=begin,
-                seq_lens_cpu_upper_bound=torch.tensor(ends, dtype=torch.int32),
-            ),
         )
-        rows = list(range(len(names)))
-        self.drafter.take(step, rows)
-        mine = [row for row in rows if names[row] in drafting]
-        drafts = self.drafter.propose(step, mine, 2)
-        self.drafter.keep_up(step, self.drafter.full(step))
-        return drafts
+        return step
 
 
 def test_a_full_block_is_read_at_once():
@@ -186,15 +201,42 @@ def test_every_token_is_read_once_whoever_drafts_when(steps):
             assert world.drafter.unread(str(sequence)) == computed - read
 
 
-def test_what_is_kept_of_a_token_is_that_token():
-    """A view would keep what the whole step read: of a long prompt beside it 200 MB."""
+def test_what_waits_is_kept_in_memory_that_was_reserved():
+    """Less than a block of each sequence, however long its prompt was."""
     world = World()
-    world.step({1: (8, 0), 2: (1, 0), 3: (2, 1)}, drafting=())
-    world.step({1: (1, 0), 2: (1, 0), 3: (1, 0)}, drafting=())
-    for kept in world.drafter._unread.values():
-        for tokens in kept:
-            for tensor in (tokens.ids, tokens.positions, tokens.hidden_states, tokens.slots):
-                assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    reserved = world.drafter._states
+    assert reserved.shape == (SEQUENCES * BLOCK, 1)
+    for read in (11, 1, 1, 5):
+        world.step(dict.fromkeys(range(1, SEQUENCES + 1), (read, 0)), drafting=())
+    assert world.drafter._states is reserved
+    world.step(dict.fromkeys(range(1, SEQUENCES + 1), (1, 0)), drafting=range(9))
+
+
+def test_a_sequence_for_which_there_is_no_place_gets_no_drafts():
+    """vLLM runs no more than max_num_seqs; preempted ones may keep their places."""
+    world = World()
+    drafted = world.step(dict.fromkeys(range(SEQUENCES + 2), (3, 0)), range(SEQUENCES + 2))
+    assert drafted == list(range(SEQUENCES))
+    world.running -= {"0", "1"}
+    assert world.step({20: (3, 0)}, drafting={20}, ended={"0", "1"}) == [0]
+
+
+def test_what_a_step_has_read_is_told_without_rejected_tokens():
+    """Row 0 has its last token and 4 drafted ones, row 3 a part of a prompt."""
+    from workers.vllm_engine.drafting.step import Step
+
+    scheduled = {"0": 5, "1": 1, "2": 3, "3": 6}
+    runner: Any = SimpleNamespace(
+        input_batch=SimpleNamespace(req_ids=list(scheduled)),
+        requests={name: SimpleNamespace(num_computed_tokens=10) for name in scheduled},
+    )
+    step = Step(
+        *(runner, SimpleNamespace(num_scheduled_tokens=scheduled)),
+        *([[7, 8], [9], [1, 2, 3], []], None, None, None, None),
+        SimpleNamespace(num_draft_tokens=[4, 0, 2, 0]),
+    )
+    read = [step.read(row) for row in range(4)]
+    assert read == [range(10, 12), range(10, 11), range(10, 13), range(10, 16)]
 
 
 def test_a_lost_request_is_left_alone_until_it_has_ended():
@@ -208,3 +250,36 @@ def test_a_lost_request_is_left_alone_until_it_has_ended():
     world.running.discard("1")
     world.step({2: (1, 0)}, drafting={2}, ended=["1"])
     assert not world.drafter._lost
+
+
+def operators(sequences: int, drafting: bool, **proposer: Any) -> int:
+    """Return how many torch operators a step launches, besides those of vLLM's proposer."""
+    world = World()
+    vars(world.proposer).update(proposer, max_num_tokens=400)
+    world.proposer.propose = lambda **_: torch.zeros(sequences, 2)
+    if proposer.get("eagle3_use_aux_hidden_state"):
+        world.drafter.reserve(3)
+    if not proposer.get("pass_hidden_states_to_model", True):
+        world.drafter._states = None
+    rows = range(sequences)
+    world.step(dict.fromkeys(rows, (2, 0)), drafting=())
+    step = world.decoded(dict.fromkeys(rows, (1, 0)))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        world.drafted(step, rows, list(rows) if drafting else [])
+    return sum(one.cpu_parent is None and "aten::" in one.name for one in profile.events())
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("drafting", [False, True])
+def test_a_steps_operators_are_as_many_for_any_number_of_rows(layers, drafting):
+    aux = layers > 1
+    few, many = (
+        operators(rows, drafting, eagle3_use_aux_hidden_state=aux) for rows in (2, SEQUENCES)
+    )
+    assert few == many
+    assert 0 < few <= (40 if drafting else 12)
+
+
+def test_a_drafter_without_requests_or_hidden_states_launches_nothing_while_it_rests():
+    assert operators(0, drafting=False) == 0
+    assert operators(4, drafting=False, pass_hidden_states_to_model=False) == 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from workers.drafting.lookup.look_ups import LookUps
 from workers.drafting.lookup.past import PastAnswers
 from workers.drafting.lookup.prediction import Prediction
 from workers.drafting.step_costs import Finished, StepCosts
+from workers.stopwatch import Stopwatch
 from workers.vllm_engine.drafting.portfolio import Options
 
 if TYPE_CHECKING:
@@ -76,16 +76,17 @@ class _Sequence:
 class Adaptive:
     """Choose drafts with `Controller`, from what vLLM's steps show.
 
-    Steps are timed from one choice to the next. The responses of all methods are looked up later.
-    unread: by drafter with KV of its own, the tokens of a request that it must read before it
-    drafts. failures: counts and disables drafters that fail.
+    Steps are timed from one choice to the next, and drafters in between, on the device's clock:
+    times are read a step later, when the device has passed them. The responses of all methods are
+    looked up later. unread: by drafter with KV of its own, the tokens of a request that it must
+    read before it drafts. failures: counts and disables drafters that fail.
     """
 
     def __init__(
         self,
         options: Options,
         unread: Mapping[str, Callable[[str], int]],
-        clock: Callable[[], float] = time.perf_counter,
+        stopwatch: Callable[[], Stopwatch],
         failures: Failures | None = None,
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
@@ -97,7 +98,7 @@ class Adaptive:
             least=options.least, past=self._past, datastore=stored, estimates=estimates
         )
         self._methods = {one.drafter: one.method for one in options.learned}
-        self._unread, self._clock = unread, clock
+        self._unread = unread
         self._failures = failures or Failures()
         self.costs, self.authors = StepCosts(), Authors()
         self.controller = Controller(
@@ -106,7 +107,8 @@ class Adaptive:
         )
         self._sequences: dict[str, _Sequence] = {}
         self._before: frozenset[str] = frozenset()
-        self._began, self._drafting = 0.0, 0.0
+        self._whole, self._watches = stopwatch(), defaultdict[str, Stopwatch](stopwatch)
+        self._timed: list[tuple[str, int, list[int]]] = []
 
     def choose(self, step: Step, rows: Sequence[int], limits: Sequence[int]) -> Choice:
         """Learn from the step that was decoded, and choose the next drafts of the method's rows.
@@ -161,6 +163,7 @@ class Adaptive:
 
     def restart(self) -> None:
         """Begin every request anew, after a failure in the middle of `choose`."""
+        self._timed.clear()
         for sequence in self._sequences.values():
             self.controller.forget(sequence.id)
         self._sequences.clear()
@@ -169,12 +172,11 @@ class Adaptive:
     def timed(self, drafter: str, tokens: int, requests: Sequence[str]) -> Iterator[None]:
         """Time a drafter's drafts of so many tokens for some requests, of any method."""
         missing = self._missing(drafter, requests)
-        began = self._clock()
+        self._watches[drafter].start()
         yield
-        seconds = self._clock() - began
+        self._watches[drafter].stop()
         if tokens and drafter in self._methods:
-            self.controller.drafted(tokens, seconds, missing)
-            self._drafting += seconds
+            self._timed.append((drafter, tokens, missing))
 
     def _ready(self, drafter: str, requests: Sequence[str]) -> list[int] | None:
         return None if self._failures.rests(drafter) else self._missing(drafter, requests)
@@ -192,7 +194,12 @@ class Adaptive:
     def _time(self, step: Step) -> None:
         """Learn what the step brought, where it only decoded and no request had to be waited
         for."""
-        now = self._clock()
+        self._whole.stop()
+        drafting = 0.0
+        for drafter, levels, missing in self._timed:
+            seconds = self._watches[drafter].seconds()
+            self.controller.drafted(levels, seconds, missing)
+            drafting += seconds
         names = [step.request(row) for row in range(len(step.sampled))]
         verified = [step.verified(row) for row in range(len(names))]
         decoding = all(
@@ -201,11 +208,10 @@ class Adaptive:
         )
         if decoding and names and self._before.issuperset(names):
             tokens = sum(map(len, step.sampled))
-            seconds = now - self._began
-            self.controller.finished(
-                Finished(len(names), tokens, sum(verified), seconds, self._drafting)
-            )
-        self._before, self._began, self._drafting = frozenset(names), now, 0.0
+            seconds = self._whole.seconds()
+            self.controller.finished(Finished(len(names), tokens, sum(verified), seconds, drafting))
+        self._before, self._timed = frozenset(names), []
+        self._whole.start()
 
     def _follow(self, step: Step, rows: Sequence[int], batch: int) -> None:
         """End requests that are gone, and keep other methods' responses for later look-ups."""

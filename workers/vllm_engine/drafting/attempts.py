@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +14,6 @@ from workers.drafting.failures import Failures
 
 if TYPE_CHECKING:
     from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
-    from workers.vllm_engine.drafting.step import Step
 
 AGREEMENT_SECONDS = 60.0
 """How long a process waits for the others' results of the same call."""
@@ -33,52 +32,56 @@ class Attempts:
     """
 
     def __init__(
-        self, followers: Mapping[str, AutoregressiveDrafter], learned: Collection[str]
+        self, followers: MutableMapping[str, AutoregressiveDrafter], learned: Collection[str]
     ) -> None:
         self.failures = Failures()
         self._followers, self._learned = followers, frozenset(learned)
 
-    def draft(
-        self,
-        name: str,
-        step: Step,
-        rows: Sequence[int],
-        propose: Callable[[], dict[int, list[int]]],
-    ) -> dict[int, list[int]]:
-        """Return a drafter's drafts by row; none where it fails."""
-
-        def checked() -> dict[int, list[int]]:
-            drafts = propose()
-            for row, tokens in drafts.items():
-                if row not in rows or any(type(t) is not int or t < 0 for t in tokens):
-                    raise ValueError(f"{tokens} is not a draft of row {row}")
-            return drafts
-
-        drafts = self.call(name, step, rows, checked)
-        if drafts is None:
-            return {}
-        if rows:
-            self.failures.drafted(name)
-        return drafts
-
-    def call(
-        self, name: str, step: Step, rows: Sequence[int], call: Callable[[], Said]
-    ) -> Said | None:
-        """Return the result of a drafter's call; None where it fails. Raises RuntimeError, which
-        ends the engine, where processes cannot agree on it."""
+    def call(self, name: str, requests: Sequence[str], call: Callable[[], Said]) -> Said | None:
+        """Return the result of a drafter's call for some requests; None where it fails. Raises
+        RuntimeError, which ends the engine, where processes cannot agree on it."""
         said, error = None, None
         try:
             said = call()
         except Exception as raised:
             error = raised
-        if rows and name in self._learned:
+        if requests and name in self._learned:
             error = _agreed(error)
         if error is None:
             return said
+        self._failed(name, requests, error)
+        return None
+
+    def checked(
+        self, name: str, requests: Sequence[str], drafts: Mapping[int, list[int]]
+    ) -> Mapping[int, list[int]]:
+        """Return a drafter's drafts by row; none if one is not of token ids. requests: of all rows.
+        All processes have the same drafts."""
+        for row, tokens in drafts.items():
+            if any(type(token) is not int or token < 0 for token in tokens):
+                error = ValueError(f"{tokens} is not a draft of row {row}")
+                self._failed(name, [requests[one] for one in drafts], error)
+                return {}
+        if drafts:
+            self.failures.drafted(name)
+        return drafts
+
+    def reserve(self, name: str, allocate: Callable[[], None]) -> None:
+        """Allocate a drafter's memory. Where a process has none for it, all leave the drafter
+        out."""
+        error: Exception | None = None
+        try:
+            allocate()
+        except RuntimeError as raised:  # also that of a GPU
+            error = raised
+        if (error := _agreed(error)) is not None:
+            self.failures.unusable(name, error)
+            del self._followers[name]
+
+    def _failed(self, name: str, requests: Sequence[str], error: Exception) -> None:
         self.failures.failed(name, error)
         if name in self._followers:
-            self._followers[name].lose([step.request(row) for row in rows])
-        return None
+            self._followers[name].lose(requests)
 
 
 def _agreed(error: Exception | None) -> Exception | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import nn
 from vllm.compilation.breakable_cudagraph import (
@@ -28,9 +29,11 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from workers.head_files import load_weights
 from workers.portfolio import ADAPTIVE
+from workers.stopwatch import Stopwatch
 from workers.vllm_engine.drafting.adaptive import Adaptive, Choice
-from workers.vllm_engine.drafting.attempts import Attempts
+from workers.vllm_engine.drafting.attempts import Attempts, Said
 from workers.vllm_engine.drafting.autoregressive import AutoregressiveDrafter
+from workers.vllm_engine.drafting.drafts import DraftCopy, Drafts
 from workers.vllm_engine.drafting.portfolio import Portfolio
 from workers.vllm_engine.drafting.stateless import MedusaDrafter, NgramDrafter, SuffixDrafter
 from workers.vllm_engine.drafting.step import Step
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 KV_CALLS = ("initialize_attn_backend", "initialize_cudagraph_keys", "dummy_run")
 """Calls of the model runner on a loaded drafter with KV."""
 MEASURED_ROWS = (*range(1, 18), 20, 24, 25, 32, 33, 48, 64, 96)
+MEASURED_CONTEXT = 2048
+"""Tokens before the measured rows, or what the model has room for: the context of usual chats."""
 ROUNDS = 2
 
 
@@ -52,8 +57,8 @@ class Drafter(Protocol):
         """vLLM's proposer, which loads the weights."""
         ...
 
-    def propose(self, step: Step, rows: Sequence[int], tokens: int) -> dict[int, list[int]]:
-        """Return drafts by row, for some or all of the rows."""
+    def propose(self, step: Step, rows: Sequence[int], tokens: int) -> Drafts:
+        """Return drafts for some or all of the rows. Does not wait for the device."""
         ...
 
 
@@ -97,12 +102,14 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
             drafters[name] = AutoregressiveDrafter(runner.drafter)
         else:
             drafters[name] = _BESIDE[name](own_config(runner.vllm_config, options), runner)
-    others = [d for name, d in drafters.items() if name != portfolio.host]
-    with_kv = [d for d in others if isinstance(d, AutoregressiveDrafter)]
-    _pass_on(runner.drafter, "load_model", others)
+    followers = [d for d in drafters.values() if isinstance(d, AutoregressiveDrafter)]
+    others = [d.proposer for name, d in drafters.items() if name != portfolio.host]
+    _pass_on(runner.drafter, "load_model", [one.load_model for one in others])
     if portfolio.host is not None:
         for call in KV_CALLS:
-            _pass_on(runner.drafter, call, with_kv)
+            of = [d.proposer for d in followers if d.proposer is not runner.drafter]
+            _pass_on(runner.drafter, call, [getattr(one, call) for one in of])
+        _pass_on(runner.drafter, "dummy_run", [one.rehearse for one in followers])
         initialize = runner.drafter.initialize_attn_backend
 
         def checked(cache: KVCacheConfig, *args: Any) -> None:
@@ -118,7 +125,7 @@ def host_portfolio(runner: GPUModelRunner, portfolio: Portfolio) -> Drafters:
 
 class Drafters:
     """Draft for each row of a batch with its method's drafter. adaptive: the method that chooses,
-    if there is one."""
+    if there is one; only the first process of tensor parallelism has it, and the others follow."""
 
     def __init__(
         self, runner: GPUModelRunner, portfolio: Portfolio, drafters: Mapping[str, Drafter]
@@ -130,50 +137,77 @@ class Drafters:
         learned = [n for n, d in drafters.items() if isinstance(d, WITH_MODEL)]
         self.attempts = Attempts(self._followers, learned)
         self._accepted: dict[tuple[str, str], list[int]] = {}
+        self._fill: Callable[[], None] | None = None
         self.adaptive: Adaptive | None = None
-        if portfolio.adaptive is not None:
-            failures = self.attempts.failures
+        if portfolio.adaptive is not None and get_tp_group().rank_in_group == 0:
             unread = {name: follower.unread for name, follower in self._followers.items()}
-            self.adaptive = Adaptive(portfolio.adaptive, unread, failures=failures)
+            stopwatch = partial(Stopwatch, runner.device)
+            self.adaptive = Adaptive(portfolio.adaptive, unread, stopwatch, self.attempts.failures)
+
+    def reserve(self) -> None:
+        """Allocate what drafters keep between steps, before vLLM measures the memory that KV may
+        have."""
+        runner = self._runner
+        width = runner.model_config.get_hidden_size()
+        for name, follower in list(self._followers.items()):
+            layers = 1
+            if follower.proposer.eagle3_use_aux_hidden_state:
+                target: Any = runner.get_model()
+                chosen = runner._get_eagle3_aux_layers_from_config()
+                layers = len(chosen or target.get_eagle3_default_aux_hidden_state_layers())
+            self.attempts.reserve(name, partial(follower.reserve, layers * width))
 
     def propose(self, *arguments: Any) -> list[list[int]]:
-        """Return each row's draft, which may be empty. Drafters without rows do not run.
+        """Return a list of each row's draft, which may be empty. `read` fills it in. Drafters
+        without rows do not run.
 
         Replaces GPUModelRunner.propose_draft_token_ids and takes its arguments in their order: the
-        fields of Step after the runner, then the slot mappings, which are not needed.
+        fields of Step after the runner, then metadata that are not needed.
         """
-        step = Step(self._runner, *arguments[:-1])
+        step = Step(self._runner, *arguments[:-2])
         methods = step.methods()
         self._count(step, methods)
         wanted = [self._tokens(step, row, method) for row, method in enumerate(methods)]
         rows_of = self._portfolio.rows(methods)
         adaptive = rows_of.pop(ADAPTIVE, [])
-        for name, follower in self._followers.items():
-            own = sorted([*rows_of.get(name, []), *self._followed(name, adaptive)])
-            self.attempts.call(name, step, own, partial(follower.take, step, own))
-        choice = self._choice(step, adaptive, wanted)
-        asked: dict[str, dict[int, int]] = {}
-        for name in self._drafters:
-            rows = {row: wanted[row] for row in rows_of.get(name, []) if wanted[row]}
-            if name == choice.drafter:
-                rows |= choice.drafted
-            if not (rows and self.attempts.failures.rests(name)):
-                asked[name] = rows
-        # Processes of a tensor-parallel engine have different clocks, but must draft alike.
-        choice, asked = get_tp_group().broadcast_object((choice, asked))
-        drafts: dict[int, list[int]] = {}
-        for name, rows in asked.items():
-            if rows or isinstance(self._drafters[name], SuffixDrafter):
-                drafting = partial(self._draft, step, name, rows)
-                drafts |= self.attempts.draft(name, step, sorted(rows), drafting)
-        for name, follower in self._followers.items():
-            if full := follower.full(step):
-                self.attempts.call(name, step, full, partial(follower.keep_up, step, full))
-        if self.adaptive is not None:
-            undrafted = [row for row in choice.drafted if row not in drafts]
-            self.adaptive.undrafted([step.request(row) for row in undrafted])
-        drafts |= {row: choice.tokens_of(row, drafts) for row in adaptive}
-        return [drafts.get(row, [])[: wanted[row]] for row in range(len(methods))]
+        followed = {
+            name: sorted([*rows_of.get(name, []), *self._followed(name, adaptive)])
+            for name in self._followers
+        }
+        for name, rows in followed.items():
+            self._call(name, step, rows, partial(self._followers[name].take, step, rows))
+        choice, asked = self._asked(step, rows_of, adaptive, wanted)
+        drafts: dict[str, Drafts] = {}
+        for name, tokens in asked.items():
+            if tokens or isinstance(self._drafters[name], SuffixDrafter):
+                said = self._call(name, step, tokens, partial(self._draft, step, name, tokens))
+                drafts |= {} if said is None else {name: said}
+        for name, rows in followed.items():
+            follower = self._followers[name]
+            if behind := follower.behind(step, rows):
+                self._call(name, step, behind, partial(follower.keep_up, step, behind))
+        lists: list[list[int]] = [[] for _ in methods]
+        copied, requests = DraftCopy(self._runner, drafts), [*step.runner.input_batch.req_ids]
+
+        def fill() -> None:
+            found: dict[int, list[int]] = {}
+            for name, of_rows in copied.read().items():
+                found |= self.attempts.checked(name, requests, of_rows)
+            if self.adaptive is not None:
+                undrafted = [requests[row] for row in choice.drafted if row not in found]
+                self.adaptive.undrafted(undrafted)
+            found |= {row: choice.tokens_of(row, found) for row in adaptive}
+            lists[:] = [found.get(row, [])[:most] for row, most in enumerate(wanted)]
+
+        self._fill = fill
+        return lists
+
+    def read(self) -> None:
+        """Fill in the drafts of the last step. Call it when vLLM's scheduler asks for them: the
+        device may have drafted meanwhile."""
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            fill()
 
     def take_acceptance(self) -> list[tuple[str, str, list[int]]]:
         """Return drafts, draft tokens and accepted ones by method and drafter since the last
@@ -196,27 +230,29 @@ class Drafters:
         return [name for name, proposer in models.items() if not _replays(proposer)]
 
     def measure(self) -> None:
-        """Time the target's forwards before serving, if there is an adaptive method. The
-        shorter of two rounds counts: other work disturbs it least."""
-        if self.adaptive is None:
+        """Time the target's forwards of one sequence by rows before serving, if there is an
+        adaptive method: on the device's clock, with attention to a usual context. Served steps
+        correct the times. The shorter of two rounds counts: other work disturbs it least."""
+        if self._portfolio.adaptive is None:
             return
-        costs = self.adaptive.costs
-        sizes = [rows for rows in MEASURED_ROWS if rows <= self._runner.max_num_tokens]
-        # The drafters are left out of the runner's dummy runs.
-        with patch.object(self._runner.drafter, "dummy_run", lambda *_, **__: None, create=True):
-            for rows in sizes:
-                costs.measured(rows, self._measured(rows))
+        most = min(self._runner.max_num_tokens, self._runner.max_model_len)
+        watch = Stopwatch(self._runner.device)
+        with _one_sequence(self._runner):
+            for rows in MEASURED_ROWS[: bisect_right(MEASURED_ROWS, most)]:
+                seconds = min(self._measured(rows, watch) for _ in range(ROUNDS))
+                if self.adaptive is not None:
+                    self.adaptive.costs.measured(rows, seconds)
 
-    def _measured(self, rows: int) -> float:
+    def _measured(self, rows: int, watch: Stopwatch) -> float:
         """Return the seconds of a forward of so many tokens with all logits."""
-        taken = []
-        for _ in range(ROUNDS):
-            began = time.perf_counter()
-            hidden_states, _ = self._runner._dummy_run(rows)
-            self._runner.model.compute_logits(hidden_states[:rows])
-            self._runner._sync_device()
-            taken.append(time.perf_counter() - began)
-        return min(taken)
+        context = min(MEASURED_CONTEXT, self._runner.max_model_len - rows) + rows
+        watch.start()
+        hidden_states, _ = self._runner._dummy_run(
+            rows, force_attention=True, profile_seq_lens=context
+        )
+        self._runner.model.compute_logits(hidden_states[:rows])
+        watch.stop()
+        return watch.seconds()
 
     def _count(self, step: Step, methods: Sequence[str | None]) -> None:
         """Count what the target accepted of each row's draft. Call it before the next choice."""
@@ -231,17 +267,39 @@ class Drafters:
             for at, more in enumerate((1, drafted, len(new) - 1)):
                 counts[at] += more
 
+    def _call(
+        self, name: str, step: Step, rows: Iterable[int], call: Callable[[], Said]
+    ) -> Said | None:
+        return self.attempts.call(name, [step.request(row) for row in rows], call)
+
+    def _asked(
+        self, step: Step, rows_of: Mapping[str, list[int]], adaptive: list[int], wanted: list[int]
+    ) -> tuple[Choice, dict[str, dict[int, int]]]:
+        """Return the adaptive method's choice, and by drafter and row the draft tokens that are
+        wanted of it. A drafter that rests is left out."""
+        choice = self._choice(step, adaptive, wanted)
+        asked: dict[str, dict[int, int]] = {}
+        for name in self._drafters:
+            rows = {row: wanted[row] for row in rows_of.get(name, []) if wanted[row]}
+            if name == choice.drafter:
+                rows |= choice.drafted
+            if not (rows and self.attempts.failures.rests(name)):
+                asked[name] = rows
+        if self._portfolio.adaptive is not None:  # else all processes know the same
+            choice, asked = get_tp_group().broadcast_object((choice, asked))
+        return choice, asked
+
     def _choice(self, step: Step, adaptive: list[int], wanted: list[int]) -> Choice:
         """Return what the adaptive method drafts; nothing where choosing fails."""
         if self.adaptive is None:
             return Choice()
         choose = partial(self.adaptive.choose, step, adaptive, wanted)
-        choice = self.attempts.call(ADAPTIVE, step, (), choose)
+        choice = self.attempts.call(ADAPTIVE, (), choose)
         if choice is None:
             self.adaptive.restart()
         return choice or Choice()
 
-    def _draft(self, step: Step, name: str, rows: Mapping[int, int]) -> dict[int, list[int]]:
+    def _draft(self, step: Step, name: str, rows: Mapping[int, int]) -> Drafts:
         """Return one drafter's drafts. rows: tokens by row. The adaptive method learns the time."""
         tokens = max(rows.values(), default=0)
         timed: AbstractContextManager[None] = nullcontext()
@@ -276,16 +334,31 @@ def _replays(proposer: Any) -> bool:
     return wrapped or not is_breakable_cudagraph_enabled()
 
 
-def _pass_on(host: Any, call: str, others: Sequence[Drafter]) -> None:
+def _pass_on(host: Any, call: str, others: Sequence[Callable[..., None]]) -> None:
     """Make a call on the host reach the other drafters too."""
     own = getattr(host, call)
 
     def on_all(*args: Any, **kwargs: Any) -> None:
-        own(*args, **kwargs)
-        for other in others:
-            getattr(other.proposer, call)(*args, **kwargs)
+        for one in (own, *others):
+            one(*args, **kwargs)
 
     setattr(host, call, on_all)
+
+
+@contextmanager
+def _one_sequence(runner: GPUModelRunner) -> Iterator[None]:
+    """Let the runner's dummy runs be of one sequence with KV blocks of its own, and without
+    drafters."""
+    blocks = [table.block_table.np[0] for table in runner.input_batch.block_table.block_tables]
+    for row in blocks:
+        row[:] = np.arange(len(row)) % runner.kv_cache_config.num_blocks
+    with (
+        patch.object(runner.drafter, "dummy_run", lambda *_, **__: None, create=True),
+        patch.object(runner.scheduler_config, "max_num_seqs", 1),
+    ):
+        yield
+    for row in blocks:
+        row[:] = 0
 
 
 def refuse_groups(drafters: Mapping[str, Drafter], cache: KVCacheConfig) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
@@ -17,6 +16,7 @@ from workers.vllm_engine.drafting.portfolio import PREDICTED, REQUEST, SCOPE
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
+    from vllm.v1.worker.gpu_input_batch import CachedRequestState
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 
@@ -37,7 +37,6 @@ class Step:
     sample_hidden_states: torch.Tensor
     aux_hidden_states: list[torch.Tensor] | None
     spec_decode_metadata: SpecDecodeMetadata | None
-    attention: CommonAttentionMetadata
 
     def methods(self) -> list[str | None]:
         """Return the method that each row's request names; vLLM's server lets them name
@@ -91,14 +90,12 @@ class Step:
             return [0] * len(self.sampled)
         return self.spec_decode_metadata.num_draft_tokens
 
-    def next_token(self, row: int) -> int:
-        """Return the token after a row's last valid one: sampled, or the prompt's next."""
-        if self.sampled[row]:
-            return self.sampled[row][-1]
-        name = self.request(row)
-        request = self.runner.requests[name]
-        done = request.num_computed_tokens + self.scheduled.num_scheduled_tokens[name]
-        return int(request.get_token_id(done))
+    def read(self, row: int) -> range:
+        """Return which tokens of its sequence a row has read in this step, without rejected ones.
+        The last sampled token is the target's own, and is not read yet."""
+        begin, drafted = self._request(row).num_computed_tokens, self.drafted()[row]
+        rejected = drafted + 1 - len(self.sampled[row]) if drafted else 0
+        return range(begin, begin + self.verified(row) - rejected)
 
     def length(self, row: int) -> int:
         """Return the length of a row's sequence with its new tokens."""
@@ -118,4 +115,7 @@ class Step:
         return params.extra_args if params and params.extra_args else {}
 
     def _params(self, row: int) -> SamplingParams | None:
-        return self.runner.requests[self.request(row)].sampling_params
+        return self._request(row).sampling_params
+
+    def _request(self, row: int) -> CachedRequestState:
+        return self.runner.requests[self.request(row)]

@@ -37,6 +37,16 @@ class SharedWorker(Worker):
         portfolio = PORTFOLIO.validate_python(config[KEY])
         self._drafters = host_portfolio(self.model_runner, portfolio)
 
+    def determine_available_memory(self) -> Any:
+        """Measure the memory that KV may have, as vLLM's worker does, beside the drafters' own."""
+        self._drafters.reserve()
+        return super().determine_available_memory()
+
+    def take_draft_token_ids(self) -> Any:
+        """Return the last step's drafts to vLLM's scheduler."""
+        self._drafters.read()
+        return super().take_draft_token_ids()
+
     def authors(self, request: str) -> list[str]:
         """Return the drafter of every decode step of an ended request of the adaptive method."""
         adaptive = self._drafters.adaptive

@@ -97,7 +97,7 @@ async def test_a_request_tells_the_drafters_its_scope():
             "other": SimpleNamespace(sampling_params=None),
         },
     )
-    step = Step(runner, *[None] * 8)
+    step = Step(runner, *[None] * 7)
     assert step.methods() == ["vllm_adaptive", None]
     assert step.asked(0) == ("r", "a")
     assert step.asked(1) == ("", "other"), "an answer without a scope is for nobody else"
@@ -117,7 +117,7 @@ async def test_what_a_client_of_vllms_server_names_cannot_break_a_step(predicted
         input_batch=SimpleNamespace(req_ids=["r"], vocab_size=100),
         requests={"r": SimpleNamespace(sampling_params=params)},
     )
-    step = Step(runner, *[None] * 8)
+    step = Step(runner, *[None] * 7)
     assert step.asked(0) == ("[2]", "r")
     assert not step.predicted(0)
     extra["specadapt_predicted"] = [0, 99]
