@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Collection, Iterable
+from itertools import product
+from re import _constants as kinds  # type: ignore[attr-defined]
+from re import _parser as patterns  # type: ignore[attr-defined]
 from typing import Any
 from urllib.parse import unquote
 
@@ -70,19 +74,28 @@ def spaced(schema: dict[str, Any]) -> dict[str, Any]:
     return listed | {"x-guidance": {"whitespace_pattern": WHITESPACE}}
 
 
-_LISTED = re.compile(r"\^(?:([\w -]+)|\((?:\?:)?([\w |-]+)\))\$")
-"""A pattern that lists names: `^a$`, `^(a|b)$`."""
+MAX_NAMES = 1024
+"""Names of a pattern. With so many properties llguidance takes no schema."""
+MAX_LENGTH = 256
+"""Characters of such a name."""
 _VALUES = ("const", "default", "enum", "examples")
 """Keys with values of responses, which are no schemas."""
 _SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keys with schemas by names, which may be any."""
+_BEGIN, _END = "\ue000", "\ue001"
+"""Stand for the anchors."""
+_CLASSES = {
+    kinds.CATEGORY_DIGIT: string.digits,
+    kinds.CATEGORY_WORD: string.digits + string.ascii_letters + "_",
+}
+
+
+class _ManyError(Exception):
+    """There are more names than MAX_NAMES, or it is not known how many."""
 
 
 def with_listed_names(schema: Any) -> Any:
-    """Return a JSON schema in which the names that a pattern lists are properties.
-
-    As names of a pattern, llguidance would allow a comma behind the last of them.
-    """
+    """Return a JSON schema whose `patternProperties` match infinitely many names each."""
     if isinstance(schema, list):
         return [with_listed_names(one) for one in schema]
     if not isinstance(schema, dict):
@@ -109,9 +122,87 @@ def with_listed_names(schema: Any) -> Any:
 
 
 def names_of(pattern: str) -> list[str] | None:
-    """Return the names that a pattern lists; None if it is another pattern."""
-    found = _LISTED.fullmatch(pattern)
-    return None if found is None else (found[1] or found[2]).split("|")
+    """Return the names that a pattern matches; None if they are many."""
+    try:
+        written = _texts(patterns.parse(pattern))
+    except (_ManyError, re.error, OverflowError, RecursionError):
+        return None
+    names = dict[str, None]()
+    for text in written:
+        inside = text.lstrip(_BEGIN).rstrip(_END)
+        if _BEGIN in inside or _END in inside:  # nothing matches this alternative
+            continue
+        if not (text.startswith(_BEGIN) and text.endswith(_END)):
+            return None  # anything may stand around it
+        names[inside] = None
+    return list(names)
+
+
+def _texts(parts: Iterable[Any]) -> list[str]:
+    """Return all texts that a sequence of a parsed pattern matches, with their anchors."""
+    found = [""]
+    for kind, value in parts:
+        found = _joined(found, _alternatives(kind, value))
+    return found
+
+
+def _alternatives(kind: Any, value: Any) -> list[str]:
+    match kind:
+        case kinds.LITERAL:
+            return [chr(value)]
+        case kinds.AT if value is kinds.AT_BEGINNING:
+            return [_BEGIN]
+        case kinds.AT if value is kinds.AT_END:
+            return [_END]
+        case kinds.IN if value[0][0] is kinds.NEGATE and _is_everything(value[1:]):
+            return []
+        case kinds.IN:
+            return [char for item in value for char in _characters(*item)]
+        case kinds.BRANCH:
+            return [text for branch in value[1] for text in _texts(branch)]
+        case kinds.SUBPATTERN if value[1:3] == (0, 0):
+            return _texts(value[3])
+        case kinds.MAX_REPEAT | kinds.MIN_REPEAT if value[1] <= MAX_NAMES:
+            return _repeated(_texts(value[2]), *value[:2])
+    raise _ManyError
+
+
+def _is_everything(items: Iterable[Any]) -> bool:
+    """Return whether a set holds a class of characters and all others."""
+    classes = {str(value) for kind, value in items if kind is kinds.CATEGORY}
+    return any(name.replace("CATEGORY_", "CATEGORY_NOT_") in classes for name in classes)
+
+
+def _characters(kind: Any, value: Any) -> Iterable[str]:
+    match kind:
+        case kinds.LITERAL:
+            return chr(value)
+        case kinds.RANGE if value[1] - value[0] < MAX_NAMES:
+            return map(chr, range(value[0], value[1] + 1))
+        case kinds.CATEGORY if value in _CLASSES:
+            return _CLASSES[value]
+    raise _ManyError
+
+
+def _repeated(texts: list[str], least: int, most: int) -> list[str]:
+    longer = [""]
+    for _ in range(least):
+        longer = _joined(longer, texts)
+    found = list(longer)
+    for _ in range(most - least):
+        longer = _joined(longer, texts)
+        found += longer
+        if len(found) > MAX_NAMES:
+            raise _ManyError
+    return found
+
+
+def _joined(before: list[str], after: list[str]) -> list[str]:
+    joined = product(before, after) if len(before) * len(after) <= MAX_NAMES else ()
+    found = ["".join(pair) for pair in joined]
+    if (before and after and not found) or any(len(text) > MAX_LENGTH for text in found):
+        raise _ManyError
+    return found
 
 
 MAX_BYTES = 256 * 1024

@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+from itertools import product
 
 import llguidance.numpy
 import numpy as np
@@ -27,9 +29,10 @@ def closed(properties, patterns, **more):
 
 OVERLAPPING = {
     "all required": closed(["score"], ["^score$"], required=["score"]),
-    "all optional": closed(["a", "b"], ["^(a|b)$"]),
+    "all optional": closed(["a", "b"], ["^[ab]$"]),
     "two patterns": closed(["a", "b"], ["^a$", "^(b|a)$"]),
-    "some left": closed(["a"], ["^(a|b|a-b)$"]),
+    "some left": closed(["a"], ["^[ab]{1,2}$"]),
+    "no name matches": closed(["a"], [r"[^\s\S]", "a^b"]),
     "in other schemas": {
         "allOf": [
             {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]},
@@ -107,15 +110,43 @@ def test_a_walk_finds_a_comma_without_a_name(compiler, tokens):
         list(walks)
 
 
+TEXTS = ["".join(chars) for size in range(4) for chars in product("abc1_\n", repeat=size)]
+
+
 @pytest.mark.parametrize(
-    ("pattern", "names"),
+    "pattern",
     [
-        *(("^a$", ["a"]), ("^(a|b c)$", ["a", "b c"]), ("^(?:a-b)$", ["a-b"])),
-        *((other, None) for other in ("", "a", "^a", "a$", "^a|b$", "^.$", "^[ab]$", "^a*$", "(")),
+        *("^a$", "^(a|b)$", "^a$|^b$", "^ab?$", "^[ab]{1,2}$", r"^\d$", r"^a\w$", "^$", "^a^b$"),
+        *("^(?:a|bc){0,1}$", "^^a$$", "^a{2}$", "^[a-c]$", "^ab$|^ac$", "^(a)(b)$", "a^b"),
     ],
 )
-def test_the_names_that_a_pattern_lists(pattern, names):
-    assert names_of(pattern) == names
+def test_the_names_of_a_pattern_are_all_that_it_matches(pattern):
+    names = names_of(pattern)
+    python = pattern.replace("$", r"\Z")
+    assert {text for text in TEXTS if re.search(python, text)} == set(names) & set(TEXTS)
+    assert all(re.search(python, name) for name in names)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "",
+        "a",
+        "^a",
+        "a$",
+        "^a|b$",
+        ".*",
+        "^.$",
+        "^a*$",
+        "^a+$",
+        "^[^a]$",
+        "^a{2000}$",
+        "(",
+        "^(?i:a)$",
+    ],
+)
+def test_other_patterns_have_too_many_names(pattern):
+    assert names_of(pattern) is None
 
 
 def test_what_is_no_pattern_of_names_stays():
