@@ -211,9 +211,6 @@ def _fit_id(
     return digest.hexdigest()[:12]
 
 
-Floats = NDArray[np.float64]
-
-
 def acceptance_evidence(
     output_tokens: float, target_steps: float, deviation: float = 0.0
 ) -> tuple[float, float]:
