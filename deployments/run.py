@@ -139,7 +139,7 @@ def needed_cpus(config: AppConfig) -> float:
 def start_local_ray(cpus: int, gpus: int | None = None) -> None:
     """Start a local Ray that logs little. cpus and gpus: what it may schedule, not hardware.
 
-    Without `gpus` Ray uses those it finds on the machine.
+    Without `gpus` Ray uses those it finds on the machine. Raises StartError where it fails.
     """
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)  # that it is on
@@ -158,6 +158,11 @@ def start_local_ray(cpus: int, gpus: int | None = None) -> None:
                 logging_level=logging.WARNING,
                 log_to_driver=False,
             )
+    except Exception as error:  # Ray raises this class itself
+        raise StartError(
+            f"Ray did not start: {error} On a busy machine try again; Ray's own logs are in "
+            "/tmp/ray/session_latest/logs"
+        ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 

@@ -4,7 +4,14 @@ import socket
 
 import pytest
 
-from deployments.run import PortTakenError, cause, needed_cpus, start_local_ray, with_free_port
+from deployments.run import (
+    PortTakenError,
+    StartError,
+    cause,
+    needed_cpus,
+    start_local_ray,
+    with_free_port,
+)
 from schemas import AppConfig
 
 
@@ -68,3 +75,12 @@ def test_a_process_that_was_killed_is_named():
     said = cause("Retrying. Error:\nThe actor died unexpectedly: SIGKILL by OOM killer.")
     assert said.startswith("a replica's process ended while it loaded the model")
     assert said.endswith("SIGKILL by OOM killer.")
+
+
+def test_a_ray_that_does_not_start_is_no_traceback(monkeypatch):
+    def late(**_):
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.init", late)
+    with pytest.raises(StartError, match=r"Ray did not start: .* timed out .* busy machine"):
+        start_local_ray(2)
