@@ -50,7 +50,7 @@ test-vllm: $(VENV)/.test install-vllm
 check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -n auto
+	$(BIN)/mypy
 	$(BIN)/python -m pytest -q $(RULE_TESTS)
 
 # In an environment of its own: what it needs is not what is audited.

@@ -1,7 +1,6 @@
 """How large a target is, as its config.json says, for those who do not load it."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,33 +65,6 @@ def read_config(folder: Path) -> Any:
     from transformers import AutoConfig
 
     try:
-        with _config_classes_alone():
-            return AutoConfig.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # its validators raise classes of several libraries
         raise BundleError(f"{folder}/config.json: {error}") from error
-
-
-@contextmanager
-def _config_classes_alone() -> Iterator[None]:
-    """Keep config classes from importing transformers' models, which takes 8 s of a core.
-
-    With torch they do so for their docstrings, and to check an activation's name.
-    """
-    import transformers.tokenization_utils_base  # both as they are with torch
-    import transformers.video_utils
-    from transformers import utils
-    from transformers.utils import import_utils
-
-    has_torch, documented = import_utils.is_torch_available, utils.auto_docstring
-    import_utils.is_torch_available = lambda: False
-    try:
-        import transformers.utils.type_validators  # noqa: F401
-    finally:
-        import_utils.is_torch_available = has_torch
-    utils.auto_docstring = lambda made=None, **_: made or (lambda later: later)
-    try:
-        yield
-    finally:
-        utils.auto_docstring = documented

@@ -54,7 +54,7 @@ def _parameters(config: Any, gpus: int) -> dict[str, int]:
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
 
     def pieces(name: str, dims: int) -> int:
         if dims == 1 or name.endswith(".gate.weight"):  # norms, and routers of experts
@@ -79,7 +79,7 @@ def _drafter(part: str, config: Any, target_hidden: int, gpus: int) -> int:
     twice = sum(own[f"model.layers.0.self_attn.{name}_proj.weight"] for name in "qkv")
     fc_and_norm = (states * target_hidden + 1) * config.hidden_size
     ids = 4 * config.vocab_size if config.vocab_size != vocab else 0  # of 8 bytes
-    return sum(own.values()) + twice + fc_and_norm + ids
+    return int(sum(own.values()) + twice + fc_and_norm + ids)
 
 
 def _activations(arguments: Mapping[str, Any], config: Any, size: int, gpus: int) -> int:
