@@ -45,7 +45,7 @@ def kv_numbers(folder: Path, gpus: int = 1) -> int | None:
     width = fields.get("head_dim") or (heads and fields.get("hidden_size", 0) // heads)
     layers = fields.get("num_hidden_layers")
     known = all(type(size) is int and size > 0 for size in (layers, own, width))
-    return 2 * layers * max(1, own // gpus) * width if known else None
+    return int(2 * layers * max(1, own // gpus) * width) if known else None
 
 
 def _positive(value: Any, name: str, folder: Path) -> int:

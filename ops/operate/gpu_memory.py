@@ -60,7 +60,7 @@ def _parameters(config: Any, gpus: int) -> dict[str, int]:
         if dims == 1 or name.endswith(".gate.weight"):  # norms, and routers of experts
             return 1
         heads = ".k_" in name or ".v_" in name  # each GPU has at least one
-        return min(gpus, config.num_key_value_heads) if heads else gpus
+        return min(gpus, int(config.num_key_value_heads)) if heads else gpus
 
     return {name: one.numel() // pieces(name, one.dim()) for name, one in model.named_parameters()}
 
@@ -79,7 +79,7 @@ def _drafter(part: str, config: Any, target_hidden: int, gpus: int) -> int:
     twice = sum(own[f"model.layers.0.self_attn.{name}_proj.weight"] for name in "qkv")
     fc_and_norm = (states * target_hidden + 1) * config.hidden_size
     ids = 4 * config.vocab_size if config.vocab_size != vocab else 0  # of 8 bytes
-    return int(sum(own.values()) + twice + fc_and_norm + ids)
+    return sum(own.values()) + twice + int(fc_and_norm + ids)
 
 
 def _activations(arguments: Mapping[str, Any], config: Any, size: int, gpus: int) -> int:
