@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from workers.bundle import BundleError, read_json
 
@@ -85,14 +86,8 @@ def _config_classes_alone() -> Iterator[None]:
     from transformers import utils
     from transformers.utils import import_utils
 
-    has_torch, documented = import_utils.is_torch_available, utils.auto_docstring
-    import_utils.is_torch_available = lambda: False
-    try:
+    with patch.object(import_utils, "is_torch_available", lambda: False):
         import transformers.utils.type_validators  # noqa: F401
-    finally:
-        import_utils.is_torch_available = has_torch
-    utils.auto_docstring = lambda made=None, **_: made or (lambda later: later)
-    try:
+    same = patch.object(utils, "auto_docstring", lambda made=None, **_: made or (lambda one: one))
+    with same:
         yield
-    finally:
-        utils.auto_docstring = documented
