@@ -2,14 +2,21 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
-from workers.bundle import BundleError
+from workers.bundle import BundleError, read_json
 from workers.target_sizes import read_config
 from workers.torch_engine.models.shape import Attention, LlamaShape, read_rotary
 
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu")
 LAYER_TYPES = ("full_attention", "sliding_attention")
+SIZES = (
+    *("head_dim", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"),
+    *("num_key_value_heads", "vocab_size"),
+)
+CHOICES = ("attention_bias", "hidden_act", "mlp_bias", "rms_norm_eps", "tie_word_embeddings")
+"""With SIZES and the rotary embedding all that the shape of a Llama depends on."""
 
 
 class NotCoveredError(BundleError):
@@ -79,13 +86,30 @@ def read_shape(folder: Path) -> LlamaShape:
     """
     if not (folder / "config.json").is_file():
         raise BundleError(f"{folder}/config.json is missing: download the model again")
-    config = read_config(folder)
     try:
-        return _shape(config)
+        return _shape(_complete(folder) or read_config(folder))
     except ValueError as error:
         raise NotCoveredError(f"{folder}/config.json: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise BundleError(f"{folder}/config.json describes no model: {error!r}") from error
+
+
+def _complete(folder: Path) -> SimpleNamespace | None:
+    """Return a config.json in which transformers would change nothing that a shape has; else None.
+
+    With torch, transformers' config classes import its models: 8 seconds of a core.
+    """
+    body = read_json(folder / "config.json")
+    rope = body.get("rope_parameters")
+    complete = (
+        body.get("model_type") == "llama"
+        and body.keys() >= {*CHOICES}
+        and all(type(body.get(name)) is int and body[name] > 0 for name in SIZES)
+        and isinstance(rope, dict)
+        and rope.get("rope_type") == "default"
+        and type(rope.get("rope_theta")) is float
+    )
+    return SimpleNamespace(**body) if complete else None
 
 
 def _shape(config: Any) -> LlamaShape:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from decoding import hugging_face
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from zoo import OURS, VOCAB, WINDOW, random_model
 from zoo import save_bundle as save
 
 from workers.bundle import Bundle
+from workers.torch_engine.models import families
 from workers.torch_engine.models.families import NotCoveredError, read_shape
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layout import Span
@@ -146,6 +147,27 @@ def test_older_configs_read_alike(tmp_path: Path, name: str, old: dict) -> None:
     del config["rope_parameters"]
     (tmp_path / "config.json").write_text(json.dumps(config | old))
     assert read_shape(tmp_path) == now
+
+
+@pytest.mark.parametrize("change", [{"head_dim": None}, {"hidden_size": 0}, {"model_type": "x"}])
+def test_transformers_reads_only_configs_that_leave_something_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict
+) -> None:
+    OURS["llama"].save_pretrained(tmp_path)
+    expected = read_shape(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    read: list[Path] = []
+
+    def read_config(folder: Path) -> PretrainedConfig:
+        read.append(folder)
+        return OURS["llama"]
+
+    monkeypatch.setattr(families, "read_config", read_config)
+    assert read_shape(tmp_path) == expected
+    assert not read
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    assert read_shape(tmp_path) == expected
+    assert read == [tmp_path]
 
 
 LONGROPE = {
