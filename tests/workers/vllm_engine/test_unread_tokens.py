@@ -41,7 +41,7 @@ class Proposer:
 
     def propose(self, *, num_speculative_tokens: int, **inputs: Any):
         attention = inputs["common_attn_metadata"]
-        assert len(inputs["target_token_ids"]) <= ROOM
+        assert len(inputs["target_token_ids"]) <= self.max_num_tokens
         starts = attention.query_start_loc_cpu.tolist()
         self.forwards.append(np.diff(starts).tolist())
         for row, (start, end) in enumerate(pairwise(starts)):
@@ -185,14 +185,19 @@ def test_an_ended_sequence_is_forgotten(told):
             min_size=1,
         ),
         max_size=12,
-    )
+    ),
+    st.sampled_from([BLOCK // 2, ROOM]),
 )
-def test_every_token_is_read_once_whoever_drafts_when(steps):
+def test_every_token_is_read_once_whoever_drafts_when(steps, room):
     """The stand-in proposer checks it; here, that nobody is left out or kept waiting too long."""
     world = World()
+    world.proposer.max_num_tokens = room
     for step in steps:
         drafting = {sequence for sequence, (_, _, drafts) in step.items() if drafts}
-        reading = {s: (read, min(rejected, read - 1)) for s, (read, rejected, _) in step.items()}
+        reading = {
+            sequence: (min(read, room), min(rejected, read - 1, room - 1))
+            for sequence, (read, rejected, _) in step.items()
+        }
         drafts = world.step(reading, drafting)
         assert set(drafts) == {row for row, sequence in enumerate(step) if sequence in drafting}
         for sequence, computed in world.computed.items():

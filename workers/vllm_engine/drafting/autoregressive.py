@@ -205,10 +205,10 @@ class AutoregressiveDrafter:
         more = self.proposer.net_num_new_slots_per_request
         for row in rows:
             one = self._unread[step.request(row)]
-            if one.end - one.begin > self._room:
-                earlier = range(one.begin, step.read(row).start)
-                self._forward(step, [(row, earlier)], 0)
-                one.begin = earlier.stop
+            while one.end - one.begin > self._room:
+                piece = range(one.begin, one.begin + self._room)
+                self._forward(step, [(row, piece)], 0)
+                one.begin = piece.stop
             span = range(one.begin, one.end)
             if spans and places + len(span) + more > self.proposer.max_num_tokens:
                 drafts.append(self._forward(step, spans, tokens))
