@@ -108,6 +108,7 @@ def _complete(folder: Path) -> SimpleNamespace | None:
         and isinstance(rope, dict)
         and rope.get("rope_type") == "default"
         and type(rope.get("rope_theta")) is float
+        and not body.keys() & {"rope_scaling", "rope_theta"}  # an older release's, which count too
     )
     return SimpleNamespace(**body) if complete else None
 

@@ -149,7 +149,9 @@ def test_older_configs_read_alike(tmp_path: Path, name: str, old: dict) -> None:
     assert read_shape(tmp_path) == now
 
 
-@pytest.mark.parametrize("change", [{"head_dim": None}, {"hidden_size": 0}, {"model_type": "x"}])
+@pytest.mark.parametrize(
+    "change", [{"head_dim": None}, {"hidden_size": 0}, {"model_type": "x"}, {"rope_theta": 1e6}]
+)
 def test_transformers_reads_only_configs_that_leave_something_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict
 ) -> None:
