@@ -36,7 +36,7 @@ CONTEXT, BATCH = 8192, 32
 
 
 def planned_bundle(model: str | None, speculators: Sequence[str], configured: Path) -> Bundle:
-    """Return the models of a plan, of which only each config.json need exist.
+    """Return the models of a plan. Of each, only config.json is read.
 
     model: a bundle, a Hugging Face folder or a hub's name; None: the configured bundle. Raises
     InputError and BundleError for what is none of these.

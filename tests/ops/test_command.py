@@ -92,12 +92,12 @@ def test_json_goes_to_a_file_beside_the_table(specadapt, tmp_path):
 
 def test_a_terminated_command_stops_what_it_has_started():
     program = """
-import time
+import signal
 import ops.main
 def command():
     try:
         print("running", flush=True)
-        time.sleep(60)
+        signal.pause()
     finally:
         print("stopped", flush=True)
 ops.main.app = command

@@ -55,7 +55,7 @@ def logits(model, tokens):
 
 @pytest.mark.parametrize("dtype", ["q4", "int8"])
 async def test_every_method_says_what_plain_decoding_says(load_engine, q4_bundle, dtype):
-    """Alone and in a batch: a row's integers do not depend on the rows beside it."""
+    """A row has the same integers alone and in a batch."""
     engine = load_engine(LOSSLESS, q4_bundle, dtype=dtype)
     alone = [await decode(engine, "naive", p, max_tokens=20) for p in PROMPTS]
     mixed = await asyncio.gather(

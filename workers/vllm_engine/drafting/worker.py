@@ -38,7 +38,7 @@ class SharedWorker(Worker):
         self._drafters = host_portfolio(self.model_runner, portfolio)
 
     def determine_available_memory(self) -> Any:
-        """Measure the memory that KV may have, as vLLM's worker does, beside the drafters' own."""
+        """Allocate the drafters' buffers, then measure the memory that is left for KV."""
         self._drafters.reserve()
         return super().determine_available_memory()
 
