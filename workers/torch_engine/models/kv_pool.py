@@ -1,11 +1,9 @@
 """The slot pool that holds every running sequence's keys and values, and a drafter's rows of it."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,9 +11,6 @@ from workers.torch_engine.models.transfer import indices
 
 TREE_ROOM = 64
 """Slots that every row has beyond the context: a tree fits even at a request's last tokens."""
-
-ALIGNMENT = 64
-"""Of the first byte: a cache line, as torch aligns tensors."""
 
 BLOCK = 256
 """Tokens of a row that are moved at a time: 12 MB of a small model's, in 3 ms."""
@@ -63,17 +58,6 @@ class KvShape(NamedTuple):
     head_dim: int
 
 
-def _zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return zeros that on a CPU take memory only once they are written. `torch.zeros` writes them,
-    which takes seconds and gigabytes for the room of long contexts."""
-    if device.type != "cpu":
-        return torch.zeros(*shape, dtype=dtype, device=device)
-    size = math.prod(shape) * dtype.itemsize
-    memory = torch.from_numpy(np.zeros(size + ALIGNMENT, dtype=np.uint8))
-    begin = -memory.data_ptr() % ALIGNMENT
-    return memory[begin : begin + size].view(dtype).view(*shape)
-
-
 class KvPool:
     """Keys and values [layers, rows + 1, 2 * kv_heads, stride, head_dim]; keys before values.
 
@@ -96,7 +80,7 @@ class KvPool:
         # zeros, not empty: masked slots still meet a weight of 0, and 0 * NaN is NaN
         self.stride = capacity + 1
         places = (rows + 1, 2 * shape.kv_heads, self.stride, shape.head_dim)
-        self.data = _zeros((shape.layers, *places), dtype, device)
+        self.data = torch.zeros(shape.layers, *places, dtype=dtype, device=device)
         self.rows = rows
         self.capacity = capacity
         self.kv_heads = shape.kv_heads
