@@ -17,7 +17,7 @@ from deployments.artifacts import copying, embedding, portfolios, served_encoder
 from deployments.guard.haproxy import free_port
 from deployments.learning.feedback import Feedback
 from deployments.learning.link import FeedbackLink
-from deployments.loads import LoadBoard, LoadsLine
+from deployments.loads import LoadBoard, Loads, LoadsLine
 from deployments.metrics import Metrics
 from deployments.replica.method import merged
 from deployments.request.answer import Answerer, Served
@@ -46,12 +46,23 @@ class Ingress:
     http: httpx.AsyncClient
 
 
+class ReplicaBoard(LoadBoard):
+    """Hears from its one engine whenever it is asked: no report expires on a busy machine."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    async def loads(self, seen: int | None = None) -> Loads:
+        await self.report(self._engine.load())
+        return await super().loads(seen)
+
+
 async def ingress_here(
     config: AppConfig, engine: Engine, encoder: Encoder | None, reader: PromptReader
 ) -> Ingress:
     """Put an ingress together whose methods share one engine."""
-    feedback, board, metrics = Feedback(config), LoadBoard(), Metrics()
-    await board.report(engine.load())
+    feedback, board, metrics = Feedback(config), ReplicaBoard(engine), Metrics()
 
     async def connect() -> Feedback:
         return feedback

@@ -24,6 +24,9 @@ def gone(config):
             aside.rename(folder)
 
 
+_writing = threading.Lock()
+
+
 class Gated(MemoryFileSystem):
     """A store in memory each call of which waits while the gate is shut, as a hung mount's does."""
 
@@ -54,6 +57,11 @@ class Bucket(MemoryFileSystem):
 
     def makedirs(self, path, exist_ok=False):
         """Nothing: there are only files."""
+
+    def pipe_file(self, path, value, mode="overwrite", **kwargs):
+        """Of two writers that create one file, one fails, as in a real bucket."""
+        with _writing:
+            super().pipe_file(path, value, mode=mode, **kwargs)
 
 
 for _kind in (Gated, Bucket):
