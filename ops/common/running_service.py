@@ -17,6 +17,7 @@ import yaml
 from deployments.guard.haproxy import free_port
 from ops.common.boundary import InputError
 from ops.common.settings import served_config
+from ops.common.vllm_command import startable
 from schemas import AppConfig
 from workers.http_clients import client
 
@@ -69,7 +70,7 @@ def other_server(command: str | None) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
         port = free_port()
         address = f"http://127.0.0.1:{port}"
-        words = [*shlex.split(command), "--port", str(port)]
+        words = startable([*shlex.split(command), "--port", str(port)])
         with _started(words, address, Path(folder) / "server.log"):
             yield [address]
 
