@@ -46,6 +46,11 @@ _OF_RAY = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": IMPORT_PATH,
     # A replica whose engine has failed has no responses to finish.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+    # The controller's loop takes 15% of a core at Ray's 0.1 s.
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+    # Ray's workers are background jobs by default: beside other programs a response took twice as
+    # long.
+    "RAY_worker_niceness": "0",
     # What fails while it loads a model fails again.
     "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": "1",
     **transport.PROXY,

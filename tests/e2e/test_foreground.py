@@ -62,6 +62,7 @@ def test_a_signal_stops_all_that_was_started(config_file, tmp_path, signal_numbe
         )
         started = psutil.Process(process.pid).children(recursive=True)
         assert len(started) > 4
+        assert {one.nice() for one in started} == {os.nice(0)}, "none yields to other programs"
         # A terminal sends Ctrl-C to the whole foreground group, Ray's processes included.
         os.killpg(process.pid, signal_number)
         assert process.wait(START_SECONDS) == 0, log.read_text()
