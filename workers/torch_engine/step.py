@@ -51,7 +51,7 @@ def step(
     clock = time.perf_counter()
     ordered = sorted(batch, key=lambda s: s.lease.row)
     before = [sequence.output_tokens for sequence in ordered]
-    proposals = [_blank(s, methods[s.method], len(batch)) for s in ordered]
+    proposals = [_blank(s, methods[s.method]) for s in ordered]
     free = _draft(proposals, methods)
     rows = len(ordered) + sum(map(len, proposals))
     drafting = time.perf_counter() - clock
@@ -182,16 +182,11 @@ def _settle(
     return []
 
 
-def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
+def _blank(sequence: DecodeSequence, method: Method) -> Proposal:
     """Return an empty proposal, limited to the tokens that may still be emitted."""
-    plan, limit = method.plan, 0
-    if method.guard.is_off(plan.drafter, sequence):
-        return Proposal(sequence=sequence, plan=plan, limit=limit)
-    try:
-        if sequence.output_tokens:
-            limit = min(plan.stop.limit(sequence, batch), sequence.draftable)
-    except Exception as error:
-        method.guard.blame(plan.drafter, [sequence], error, again=False)
+    plan = method.plan
+    drafts = sequence.output_tokens and not method.guard.is_off(plan.drafter, sequence)
+    limit = min(plan.stop.limit, sequence.draftable) if drafts else 0
     return Proposal(sequence=sequence, plan=plan, limit=limit)
 
 

@@ -157,12 +157,6 @@ async def test_a_drafter_that_fails_in_any_call(load, method, name, monkeypatch)
     assert min(1, broken) <= sum(engine.load().drafter_failures.values()) <= broken
 
 
-async def test_a_stop_that_fails(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = load(["eagle3", "naive"])
-    monkeypatch.setattr(engine._methods["eagle3"].plan.stop, "limit", oom)
-    await all_answers(engine, ["eagle3", "naive"])
-
-
 async def test_a_verifier_that_fails_at_drafts(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = load(["eagle3", "naive"])
     verifier = engine._methods["eagle3"].verifier
