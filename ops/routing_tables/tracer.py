@@ -19,7 +19,7 @@ from workers.torch_engine.models.layout import Span
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.step import step
 from workers.torch_engine.target import Target
-from workers.torch_engine.tree import ROOT, Path
+from workers.torch_engine.tree import Path
 
 DECIDING = ("adaptive",)
 """Drafters that decide by costs and by earlier acceptance, which tracing does not give them."""
@@ -92,22 +92,11 @@ class OneByOne:
         for proposal in proposals:
             text, at = self._texts[proposal.sequence.id], proposal.sequence.output_tokens
             if at:
-                text.accepted.append(_accepted(proposal, text.answer[at:]))
+                text.accepted.append(len(proposal.follow(text.answer[at:])))
             # drafts without an author do not count as rejected ones
             proposal.drafter = NOBODY
             paths.append(Path((), text.answer[at]))
         return paths
-
-
-def _accepted(proposal: Proposal, answer: Sequence[int]) -> int:
-    """Return how many tokens of the response a path of the tree holds."""
-    node = ROOT
-    for count, token in enumerate(answer):
-        following = [c for c in proposal.children(node) if proposal.tokens[c] == token]
-        if not following:
-            return count
-        node = following[0]
-    return len(answer)
 
 
 class Tracer:

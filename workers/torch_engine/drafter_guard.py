@@ -177,7 +177,7 @@ def _check(proposals: Sequence[Proposal], limits: Sequence[int], vocab: int) -> 
 
 
 def _check_nodes(tree: TokenTree, vocab: int) -> None:
-    columns = (tree.parents, tree.depths, tree.sampled, tree.q, tree.logits, tree.values)
+    columns = (tree.parents, tree.depths, tree.q, tree.logits, tree.values)
     if any(len(column) != len(tree) for column in columns):
         raise MalformedDraftError("not all of its nodes have a token, a parent and a depth")
     chosen = set[tuple[int, int]]()
@@ -188,8 +188,6 @@ def _check_nodes(tree: TokenTree, vocab: int) -> None:
             raise MalformedDraftError(f"node {node} cannot be below node {parent}")
         if tree.depths[node] != (0 if parent == ROOT else tree.depths[parent] + 1):
             raise MalformedDraftError(f"node {node} is not at depth {tree.depths[node]}")
-        if tree.sampled[node] != (tree.q[node] is not None):
-            raise MalformedDraftError(f"node {node} is sampled without a distribution")
-        if not tree.sampled[node] and (parent, token) in chosen:
+        if tree.q[node] is None and (parent, token) in chosen:
             raise MalformedDraftError(f"token {token} is twice below node {parent}")
         chosen.add((parent, token))

@@ -22,7 +22,7 @@ from workers.stream import Stream
 from workers.text import AnswerText, is_looping
 from workers.torch_engine.logit_processor import LogitProcessor
 from workers.torch_engine.models.kv_pool import Lease
-from workers.torch_engine.tree import ROOT, Path, TokenTree
+from workers.torch_engine.tree import Path, TokenTree
 
 _ids = itertools.count()
 
@@ -263,11 +263,5 @@ class DecodeSequence:
 def _copied(tree: TokenTree, path: Path, text: Sequence[int]) -> tuple[int, int]:
     """Return how many levels of a tree are the tokens of a text, and how many of them were
     accepted."""
-    node, nodes = ROOT, list[int]()
-    for token in text:
-        same = [child for child in tree.children(node) if tree.tokens[child] == token]
-        if not same:
-            break
-        node = same[0]
-        nodes.append(node)
+    nodes = tree.follow(text)
     return len(nodes), len({*nodes} & {*path.nodes})

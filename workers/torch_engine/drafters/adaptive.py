@@ -197,16 +197,13 @@ def _merged(
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
             proposal.add(token, parent)
         proposal.cached = list(draft.cached)
-    at = ROOT
-    for token, probability in zip(found.tokens, found.probabilities, strict=True):
-        same = [child for child in proposal.children(at) if proposal.tokens[child] == token]
-        if same:
-            at = same[0]
-            probabilities[at] = max(probabilities[at], probability)
-        else:
-            at = proposal.add(token, at)
-            probabilities.append(probability)
-    return probabilities
+    nodes = proposal.follow(found.tokens)
+    for node, probability in zip(nodes, found.probabilities, strict=False):
+        probabilities[node] = max(probabilities[node], probability)
+    at = nodes[-1] if nodes else ROOT
+    for token in found.tokens[len(nodes) :]:
+        at = proposal.add(token, at)
+    return [*probabilities, *found.probabilities[len(nodes) :]]
 
 
 def _most(proposal: Proposal) -> int:
