@@ -21,7 +21,7 @@ from workers.torch_engine.models.kernels.block_product import (
 )
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
-from workers.torch_engine.models.layout import Layout, Span, narrowed, spelled_out, windowed
+from workers.torch_engine.models.layout import Layout, Span, windowed
 from workers.torch_engine.models.operators import Projection, RmsNorm, projection
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.weights import (
@@ -78,7 +78,6 @@ class Llama:
         attentions = shape.each_attention
         self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
         self._windows = list(dict.fromkeys(a.window for a in attentions))
-        self._layer_windows = [a.window for a in attentions] if any(self._windows) else None
         self.layers = [
             replace(
                 build_layer(take, shape, index, prefix=f"model.layers.{index}.", project=project),
@@ -153,8 +152,6 @@ class Llama:
         rotaries = [table[layout.positions] for table in self._rotations(pool.capacity)]
         views = self._views(layout)
         caches = pool.view(layout.first, layout.sequences, layout.context)
-        if self._layer_windows and layout.mask is None and not layout.causal:
-            caches = list(map(narrowed, caches, self._layer_windows))
         for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             if index in captures:
                 hidden[index] = x
@@ -184,8 +181,6 @@ class Llama:
     def _views(self, layout: Layout) -> list[Layout]:
         """Return the layout of each kind of layer."""
         groups, dtype = self._block.groups, self._block.kv_dtype
-        if self.shape.score_cap is not None:
-            layout = spelled_out(layout, groups, dtype)
         return [
             layout if window is None else windowed(layout, window, groups, dtype)
             for window in self._windows
