@@ -34,8 +34,8 @@ class Tally:
     target_steps: int = 0
     decode_steps: int = 0
     by_method: Counter[str] = field(default_factory=Counter)
-    drafted: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
     by_drafter: dict[str, list[int]] = field(default_factory=dict)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
@@ -49,23 +49,14 @@ class Tally:
             self.by_method[method] += sequences
 
     def count_levels(self, proposed: int, accepted: int, drafter: str | None) -> None:
-        """Count one step's drafted and accepted levels by their position, and by the drafter where
-        there are several."""
+        """Count one step's drafted and accepted levels, and by the drafter where there are
+        several."""
         if drafter is not None:
             counts = self.by_drafter.setdefault(drafter, [0, 0, 0])
             for at, more in enumerate((1, proposed, accepted)):
                 counts[at] += more
-        while len(self.drafted) < proposed:
-            self.drafted.append(0)
-            self.accepted.append(0)
-        for position in range(proposed):
-            self.drafted[position] += 1
-            self.accepted[position] += position < accepted
-
-
-def generator(seed: int | None) -> random.Random:
-    """Return a request's random generator; a new one each time without a seed."""
-    return random.Random(seed)
+        self.drafted += proposed
+        self.accepted += accepted
 
 
 class DecodeSequence:
@@ -86,7 +77,7 @@ class DecodeSequence:
         self.tokens: list[int] = list(request.known_token_ids)
         self.prompt_tokens = len(self.tokens)
         """Tokens before the first emitted one, including a begun response's."""
-        self.rng = generator(request.seed)
+        self.rng = random.Random(request.seed)
         self.tally = Tally()
         self.finished: FinishReason | None = None
         self.processor = processor
@@ -233,12 +224,10 @@ class DecodeSequence:
             output_tokens=self.output_tokens,
             context_length=len(self.tokens),
             target_steps=tally.target_steps,
-            drafted_tokens=sum(tally.drafted),
-            accepted_tokens=sum(tally.accepted),
+            drafted_tokens=tally.drafted,
+            accepted_tokens=tally.accepted,
             drafted_prediction_tokens=self.prediction.drafted if self.prediction else 0,
             accepted_prediction_tokens=self.prediction.accepted if self.prediction else 0,
-            drafted_by_position=tuple(tally.drafted),
-            accepted_by_position=tuple(tally.accepted),
             by_drafter={
                 name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
                 for name, (steps, drafted, accepted) in tally.by_drafter.items()

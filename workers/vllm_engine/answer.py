@@ -147,14 +147,10 @@ class VllmAnswer(Answer):
                 )
 
     def _counts(self) -> dict[str, Any]:
-        drafted = [drafted for drafted, _ in self._by_step]
-        accepted = self._accepted_by_step()
         return {
             "target_steps": self._steps,
-            "drafted_tokens": sum(drafted),
-            "accepted_tokens": sum(accepted),
-            "drafted_by_position": _by_position(drafted),
-            "accepted_by_position": _by_position(accepted, max(drafted, default=0)),
+            "drafted_tokens": sum(drafted for drafted, _ in self._by_step),
+            "accepted_tokens": sum(self._accepted_by_step()),
             "head_versions": self.head_versions(),
         }
 
@@ -206,14 +202,6 @@ class VllmAnswer(Answer):
         if self.finished is None or not self._by_step:
             return max(0, emitted - 1)
         return min(emitted, sum(accepted for _, accepted in self._by_step) - self._accepted)
-
-
-def _by_position(counts: list[int], length: int = 0) -> tuple[int, ...]:
-    """Return how many of the steps' counts reach each position."""
-    return tuple(
-        sum(count > position for count in counts)
-        for position in range(max([length, *counts], default=0))
-    )
 
 
 def _prompt_logprobs(output: RequestOutput) -> tuple[TokenLogprobs, ...]:
