@@ -64,7 +64,7 @@ class TorchEngine:
         self._target, self._capacity = models.target, models.capacity
         self._methods, self._scheduler = models.methods, models.scheduler
         context, self._bundle, self._dtype = models.context, bundle, models.dtype
-        self._past, self._guard = context.past, context.guard
+        self._guard = context.guard
         self.threads = models.threads
         """Torch threads that decode; one fewer than configured if that is faster here."""
         self._heads = [one.versions for one in context.drafters if one.versions]
@@ -95,14 +95,8 @@ class TorchEngine:
         healthy &= not self._scheduler.stalled(self._config.stall_seconds)
         report = load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
         prefixes = self._scheduler.prefixes.hashes() if self._config.prefix_cache else None
-        return report.model_copy(
-            update={
-                # An upper bound: of past responses and of requests' indexes.
-                "past_bytes": self._past.bytes + sum(one.bytes for one in self._looking_up),
-                "drafter_failures": dict(self._guard.failures.counts),
-                "prefixes": prefixes,
-            }
-        )
+        failures = dict(self._guard.failures.counts)
+        return report.model_copy(update={"drafter_failures": failures, "prefixes": prefixes})
 
     @property
     def exchangeable(self) -> frozenset[str]:

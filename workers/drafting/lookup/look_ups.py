@@ -247,11 +247,6 @@ class LookUps:
         """Tokens that this step may still index. Before the first step no sequence waits."""
 
     @property
-    def bytes(self) -> int:
-        """An upper bound on the memory of all indexes."""
-        return sum(text.index.bytes for text in list(self._texts.values()))
-
-    @property
     def trust(self) -> float:
         """Accepted over expected tokens of verified look-ups, at most 1."""
         return min(1.0, max(LEAST_TRUST, self._trust.value))

@@ -13,8 +13,6 @@ LONGEST = 64
 """Most tokens of a match."""
 WIDTH, PLACE_WIDTH = array("i").itemsize, array("q").itemsize
 """Bytes of a token in an n-gram's key, and of a place where an n-gram has several."""
-TOKEN_BYTES = 480
-"""Upper bound on the memory of a token in an index of four anchors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +78,13 @@ def key_of(tokens: Sequence[int]) -> bytes:
 
 class Index:
     """Find where a growing text's last n tokens occurred before, for each n of `anchors`, longest
-    first. The cost of a token and of a look-up does not depend on the text's length."""
+    first. The cost of a token and of a look-up does not depend on the text's length. With four
+    anchors a token takes at most 480 bytes."""
 
     def __init__(self, text: Sequence[int], anchors: Sequence[int]) -> None:
         self._text, self._anchors = text, anchors
         self._ends = Places()
         self._indexed = 0
-
-    @property
-    def bytes(self) -> int:
-        """An upper bound on its memory."""
-        return TOKEN_BYTES * self._indexed
 
     def extend(self, most: int) -> int:
         """Index up to `most` more tokens, but for the text's last; return how many."""

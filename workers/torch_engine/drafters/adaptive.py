@@ -72,11 +72,6 @@ class Adaptive(Drafter):
         self._asked = set[int]()
         """Sequences of the last choice. Where a grammar forces text, none is made."""
 
-    @property
-    def bytes(self) -> int:
-        """An upper bound on the memory of the sequences' look-up indexes."""
-        return 0 if self._look_ups is None else self._look_ups.bytes
-
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Look up, choose who drafts, draft, and keep the nodes that pay."""
         self._drafts.clear()
