@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -120,11 +121,7 @@ def packed(places: Sequence[int]) -> bytearray:
 
 def occurrence(text: Sequence[int], end: int, pattern: Sequence[int]) -> Occurrence:
     """Return a place with the number of tokens before it that are the pattern's last ones."""
-    low, high = 0, min(end, len(pattern), LONGEST)
-    while low < high:  # halving keeps the comparison in slices
-        middle = (low + high + 1) // 2
-        if text[end - middle : end] == pattern[len(pattern) - middle :]:
-            low = middle
-        else:
-            high = middle - 1
-    return Occurrence(text, end, low)
+    lengths = range(1, min(end, len(pattern), LONGEST) + 1)
+    # halving keeps the comparison in slices
+    matched = bisect_left(lengths, True, key=lambda n: text[end - n : end] != pattern[-n:])
+    return Occurrence(text, end, matched)
