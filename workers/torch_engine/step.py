@@ -145,21 +145,15 @@ def read_chunk(
     sequence: DecodeSequence, tokens: int, target: Target, method: Method
 ) -> list[StepError]:
     """Read a chunk of a longer prompt, and emit nothing."""
-    plan = method.plan
-    proposal = Proposal(sequence=sequence, plan=plan, limit=0, chunk=tokens)
+    proposal = Proposal(sequence=sequence, plan=method.plan, limit=0, chunk=tokens)
     path = Path((), sequence.tokens[sequence.lease.length + tokens])
     try:
         output = _forward([proposal], target)
         if any(output.read(best=False)):
             raise NotANumberError(NOT_NUMBERS)
-        sequence.read_prompt(prompt_logprobs(proposal, output))
-        target.commit(proposal, path, output)
-        method.guard.tell(
-            plan.drafter, sequence, lambda: plan.drafter.commit(proposal, path, output)
-        )
     except Exception as error:
         return [StepError(sequence, error)]
-    return []
+    return _settle(proposal, path, output, target, {method.name: method})
 
 
 def _settle(
@@ -169,14 +163,15 @@ def _settle(
     target: Target,
     methods: Mapping[str, Method],
 ) -> list[StepError]:
-    """Move every part with state on to the path, then emit its tokens."""
+    """Move every part with state on to the path, then emit its tokens if it is no chunk."""
     sequence, plan = proposal.sequence, proposal.plan
     guard = methods[sequence.method].guard
     try:
         sequence.read_prompt(prompt_logprobs(proposal, output))
         target.commit(proposal, path, output)
         guard.tell(plan.drafter, sequence, lambda: plan.drafter.commit(proposal, path, output))
-        sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
+        if proposal.chunk is None:
+            sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
     except Exception as error:
         return [StepError(sequence, error)]
     return []
