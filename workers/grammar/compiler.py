@@ -1,12 +1,15 @@
 """Grammars compiled for a model's vocabulary."""
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from schemas import Grammar
+from workers.engine import EngineRefusedError
 from workers.grammar.specification import GrammarError, check_bounds, lark
 
 CACHED = 64
@@ -58,6 +61,17 @@ class GrammarCompiler:
         self._lock = threading.Lock()
         self._tokenizer: LLTokenizer | None = None
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        # Grammars wait for each other, and nothing else waits for them.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
+
+    async def begin(self, grammar: Grammar) -> LLMatcher:
+        """Return what `start` does, from a thread. Raises EngineRefusedError for a malformed
+        grammar."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self.start, grammar)
+        except GrammarError as error:
+            raise EngineRefusedError(f"grammar: {error}") from error
 
     def start(self, grammar: Grammar) -> LLMatcher:
         """Return a matcher at the beginning of a response. Raises GrammarError for a malformed
