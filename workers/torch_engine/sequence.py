@@ -3,7 +3,7 @@
 import itertools
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -36,7 +36,7 @@ class Tally:
     by_method: Counter[str] = field(default_factory=Counter)
     drafted: int = 0
     accepted: int = 0
-    by_drafter: dict[str, list[int]] = field(default_factory=dict)
+    by_drafter: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     sample_seconds: float = 0.0
@@ -52,9 +52,9 @@ class Tally:
         """Count one step's drafted and accepted levels, and by the drafter where there are
         several."""
         if drafter is not None:
-            counts = self.by_drafter.setdefault(drafter, [0, 0, 0])
-            for at, more in enumerate((1, proposed, accepted)):
-                counts[at] += more
+            self.by_drafter[drafter].update(
+                steps=1, drafted_tokens=proposed, accepted_tokens=accepted
+            )
         self.drafted += proposed
         self.accepted += accepted
 
@@ -228,10 +228,7 @@ class DecodeSequence:
             accepted_tokens=tally.accepted,
             drafted_prediction_tokens=self.prediction.drafted if self.prediction else 0,
             accepted_prediction_tokens=self.prediction.accepted if self.prediction else 0,
-            by_drafter={
-                name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
-                for name, (steps, drafted, accepted) in tally.by_drafter.items()
-            },
+            by_drafter={n: DrafterStats(**counts) for n, counts in tally.by_drafter.items()},
             head_versions=dict(self.head_versions),
             queue_seconds=max(0.0, admitted - self._submitted),
             first_token_seconds=self._first - self._submitted if self._first else 0.0,

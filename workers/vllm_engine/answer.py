@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -162,25 +162,21 @@ class VllmAnswer(Answer):
         """
         decode_steps = max(0, self._steps - 1)
         authors = authors[:decode_steps]
-        counts = {NOBODY: [decode_steps - len(authors), 0, 0]}
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        idle = decode_steps - len(authors)
+        counts[NOBODY].update(steps=idle, drafted_tokens=0, accepted_tokens=0)
         drafted = [drafted for drafted, _ in self._by_step]
         tokens = iter(zip(drafted, self._accepted_by_step(), strict=True))
         for author in authors:
-            of_step = (0, 0) if author == NOBODY else next(tokens, (0, 0))
-            for at, more in enumerate((1, *of_step)):
-                counts.setdefault(author, [0, 0, 0])[at] += more
-        by_drafter = {
-            name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
-            for name, (steps, drafted, accepted) in counts.items()
-            if steps
-        }
+            more, kept = (0, 0) if author == NOBODY else next(tokens, (0, 0))
+            counts[author].update(steps=1, drafted_tokens=more, accepted_tokens=kept)
+        by_drafter = {n: DrafterStats(**told) for n, told in counts.items() if told["steps"]}
         assert last.stats is not None
-        _, drafted_of_it, accepted_of_it = counts.get(PREDICTION, (0, 0, 0))
         stats = last.stats.model_copy(
             update={
                 "by_drafter": by_drafter,
-                "drafted_prediction_tokens": drafted_of_it,
-                "accepted_prediction_tokens": accepted_of_it,
+                "drafted_prediction_tokens": counts[PREDICTION]["drafted_tokens"],
+                "accepted_prediction_tokens": counts[PREDICTION]["accepted_tokens"],
             }
         )
         return last.model_copy(update={"stats": stats})
