@@ -1,7 +1,6 @@
 """Heads of one decoder block that predict the target's next feature, token by token."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import Layer
-from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.weights import Dims, Take, refuse_misfit, taker
 
@@ -65,20 +64,10 @@ class FeatureHead(ABC):
     def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
         """Build the operators from a checkpoint's tensors."""
 
-    def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """Make a pool of `rows` sequences of `capacity` tokens and their trees, and use it."""
-        pool = self.block.make_pool(1, rows, capacity)
-        self.use(pool)
-        return pool
-
     def use(self, pool: KvPool) -> None:
         """Prepare for forwards over a pool, which a head of the same shape has made."""
         (attention,) = self.shape.each_attention
         self._rotary = attention.rotary.table(pool.capacity, self.shape.head_dim, self._device)
-
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
-        """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
-        return self.block.lay_out(spans, pool)
 
     def combine(self, states: Tensor) -> Tensor:
         """Return features [N, hidden] of captured states [N, captures * hidden]."""
