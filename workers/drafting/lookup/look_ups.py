@@ -40,9 +40,6 @@ OTHERS: Before = {
 temperature 0, of nine domains."""
 PREDICTED: Before = {
     "once": (0.50, 0.65, 0.75, 0.82, 0.86, 0.88, 0.92, 0.96, 0.985),
-    "all": (0.5,) * len(LENGTHS),
-    "most": (0.5,) * len(LENGTHS),
-    "few": (0.5,) * len(LENGTHS),
 }
 """Of what the client predicted, by the tokens that were right in a row. The response has one place
 in it, so every token of it followed once."""

@@ -48,11 +48,9 @@ class EagleHead(FeatureHead):
         )
         words = take("lm_head.weight") if "lm_head.weight" in weights else None
         ids = listed_tokens(folder)
-        ids = None if ids is None else ids.to(target.device)
         known = target.vocab if words is None else len(words)
-        self._vocabulary = DraftVocabulary(
-            folder, known if ids is None else len(ids), ids, target.vocab
-        )
+        size = known if ids is None else len(ids)
+        self._vocabulary = DraftVocabulary(folder, size, ids, target)
         if ids is not None:
             words = target.lm_head_rows(ids) if words is None else words[ids]
         # The target's LM head is laid out for its kernel already.
@@ -133,8 +131,7 @@ class Eagle3Head(FeatureHead):
         head = take("lm_head.weight")
         self._read_out = project(head, None)
         ids = _draft_ids(folder, weights["d2t"], len(head)) if "d2t" in weights else None
-        ids = None if ids is None else ids.to(target.device)
-        self._vocabulary = DraftVocabulary(folder, len(head), ids, target.vocab)
+        self._vocabulary = DraftVocabulary(folder, len(head), ids, target)
 
     def _sets(self, name: str) -> bool:
         eagle: dict[str, Any] = self.config.get("eagle_config") or {}

@@ -46,12 +46,12 @@ class MedusaHeads:
         self._first = layer(range(self.count), 0)
         self._deeper = [[layer([h], i) for h in range(self.count)] for i in range(1, depth)]
         ids = weights.get("token_map")
-        ids = None if ids is None else ids.to(target.device, torch.int64)
+        ids = None if ids is None else ids.long()
         heads = self._lm_heads(take, weights, shared=bool(config.get("original_lm_head")))
         if ids is not None:
             heads = [_cut(folder, head, ids) for head in heads]
         self._read_outs = [target.draft_projection(head, None) for head in heads]
-        self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target.vocab)
+        self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target)
 
     def _tensors(self, depth: int) -> tuple[dict[str, Dims], dict[str, Dims]]:
         """Name the tensors that the checkpoint must hold, and those that it may."""
