@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import Layer
 from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.models.weights import Dims, Take, refuse_misfit, taker
+from workers.torch_engine.models.weights import Checkpoint
 
 
 class FeatureHead(ABC):
@@ -25,11 +25,9 @@ class FeatureHead(ABC):
 
     Slot i of a row holds the pair (token i + 1, feature of token i), at rotary position i.
     captures: the target's hidden states that make a feature, in the order of their concatenation.
-    optional: tensors that a checkpoint may hold.
     """
 
     captures: tuple[int, ...]
-    optional: ClassVar[dict[str, Dims]]
     _vocabulary: DraftVocabulary
     _layer: Layer
 
@@ -47,21 +45,15 @@ class FeatureHead(ABC):
         self._device = target.device
         self._rotary = torch.empty(0)
         # Not an attribute: the checkpoint is freed once the operators are built.
-        weights = load_weights(folder)
-        shapes = {name: weight.shape for name, weight in weights.items()}
-        optional: dict[str, Dims] = {"embed_tokens.weight": (target.vocab, self.shape.hidden)}
-        refuse_misfit(folder, shapes, self._tensors(), optional | self.optional)
-        take = taker(weights, target.dtype, target.device)
-        own = "embed_tokens.weight" in weights
-        self.embedding = take("embed_tokens.weight") if own else target.embedding
-        self._build(folder, target, weights, take)
+        checkpoint = Checkpoint(folder, load_weights(folder), target.dtype, target.device)
+        self.embedding, name = target.embedding, "embed_tokens.weight"
+        if name in checkpoint:
+            self.embedding = checkpoint.take(name, target.vocab, self.shape.hidden)
+        self._build(checkpoint, target)
+        checkpoint.finish()
 
     @abstractmethod
-    def _tensors(self) -> dict[str, Dims]:
-        """Name the tensors that the checkpoint must hold."""
-
-    @abstractmethod
-    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
+    def _build(self, checkpoint: Checkpoint, target: Model) -> None:
         """Build the operators from a checkpoint's tensors."""
 
     def use(self, pool: KvPool) -> None:
