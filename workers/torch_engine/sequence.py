@@ -4,22 +4,22 @@ import itertools
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from schemas import (
     DecodeRequest,
-    DecodeStats,
     DrafterStats,
     FinishReason,
     SamplingParams,
     TokenLogprobs,
 )
 from workers.drafting.lookup.prediction import Prediction
+from workers.engine_load import Answer
 from workers.stream import Stream
-from workers.text import AnswerText, is_looping
 from workers.torch_engine.logit_processor import LogitProcessor
 from workers.torch_engine.models.kv_pool import Lease
 from workers.torch_engine.tree import Path, TokenTree
@@ -31,9 +31,6 @@ _ids = itertools.count()
 class Tally:
     """What a sequence has cost so far. A phase's seconds are wall-clock seconds of its steps."""
 
-    target_steps: int = 0
-    decode_steps: int = 0
-    by_method: Counter[str] = field(default_factory=Counter)
     drafted: int = 0
     accepted: int = 0
     by_drafter: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -41,12 +38,6 @@ class Tally:
     verify_seconds: float = 0.0
     sample_seconds: float = 0.0
     stalled_seconds: float = 0.0
-
-    def count_step(self, batch: Mapping[str, int]) -> None:
-        """Count one step after the first token, of so many sequences of each method."""
-        self.decode_steps += 1
-        for method, sequences in batch.items():
-            self.by_method[method] += sequences
 
     def count_levels(self, proposed: int, accepted: int, drafter: str | None) -> None:
         """Count one step's drafted and accepted levels, and by the drafter where there are
@@ -59,7 +50,7 @@ class Tally:
         self.accepted += accepted
 
 
-class DecodeSequence:
+class DecodeSequence(Answer):
     """A request's tokens, lease of the KV pool, generator and statistics."""
 
     def __init__(
@@ -71,12 +62,9 @@ class DecodeSequence:
         eos: frozenset[int],
         processor: LogitProcessor | None = None,
     ) -> None:
+        super().__init__(request, tokenizer, eos)
         self.id = next(_ids)
-        self.request = request
         self.stream = stream
-        self.tokens: list[int] = list(request.known_token_ids)
-        self.prompt_tokens = len(self.tokens)
-        """Tokens before the first emitted one, including a begun response's."""
         self.rng = random.Random(request.seed)
         self.tally = Tally()
         self.finished: FinishReason | None = None
@@ -88,14 +76,8 @@ class DecodeSequence:
         """What look-ups may copy from, if the client predicted the response."""
         self.head_versions: dict[str, int] = {}
         """By part: the version of the head that drafts. Set by HeadVersions."""
-        self._text = AnswerText(tokenizer, eos, request.sampling)
-        self._text.go_on(request.answered_token_ids)
         self._lease: Lease | None = None
-        self._submitted = time.perf_counter()
-        self._cached = 0
         self._admitted = 0.0
-        self._first = 0.0
-        self._last = 0.0
 
     @property
     def method(self) -> str:
@@ -108,16 +90,6 @@ class DecodeSequence:
         return self.request.sampling
 
     @property
-    def output_tokens(self) -> int:
-        """Tokens emitted so far."""
-        return len(self.tokens) - self.prompt_tokens
-
-    @property
-    def answer_index(self) -> int:
-        """The next token's index in the response, which another replica may have begun."""
-        return len(self.request.answered_token_ids) + self.output_tokens
-
-    @property
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
         return self.sampling.max_tokens - self.answer_index
@@ -127,11 +99,6 @@ class DecodeSequence:
         """Longest draft that may be verified in the next step, in levels."""
         longest, most = self.remaining - 1, self.request.max_draft_tokens
         return longest if most is None else min(longest, most)
-
-    @property
-    def outstanding(self) -> int:
-        """Tokens that the load still counts for it."""
-        return self.request.outstanding(self.answer_index)
 
     @property
     def unread(self) -> int:
@@ -193,7 +160,7 @@ class DecodeSequence:
         self.tokens.extend(emitted[:kept])
         self._last = time.perf_counter()
         self._first = self._first or self._last
-        self.tally.target_steps += 1
+        self._steps += 1
         if self.prediction is not None:
             copied, accepted = _copied(tree, path, self.prediction.ahead)
             self.prediction.count(copied, min(accepted, kept))
@@ -208,42 +175,24 @@ class DecodeSequence:
         told, self._prompt_logprobs = self._prompt_logprobs, []
         self.stream.push(text, emitted[:kept], drafted, logprobs[:kept], told)
 
-    def stats(self, reason: FinishReason) -> DecodeStats:
-        """Return the response's statistics so far."""
-        tally, end = self.tally, self._last or time.perf_counter()
-        decode = self._last - self._first
+    def _counts(self, seconds: float) -> dict[str, Any]:
+        tally, admitted = self.tally, self._admitted or time.perf_counter()
         phases = tally.draft_seconds + tally.verify_seconds + tally.sample_seconds
         phases += tally.stalled_seconds
-        admitted = self._admitted or end
-        return DecodeStats(
-            request_id=self.request.request_id,
-            method=self.method,
-            temperature=self.sampling.temperature,
-            prompt_tokens=self.prompt_tokens,
-            cached_prompt_tokens=self._cached,
-            output_tokens=self.output_tokens,
-            context_length=len(self.tokens),
-            target_steps=tally.target_steps,
-            drafted_tokens=tally.drafted,
-            accepted_tokens=tally.accepted,
-            drafted_prediction_tokens=self.prediction.drafted if self.prediction else 0,
-            accepted_prediction_tokens=self.prediction.accepted if self.prediction else 0,
-            by_drafter={n: DrafterStats(**counts) for n, counts in tally.by_drafter.items()},
-            head_versions=dict(self.head_versions),
-            queue_seconds=max(0.0, admitted - self._submitted),
-            first_token_seconds=self._first - self._submitted if self._first else 0.0,
-            decode_seconds=decode,
-            stalled_seconds=min(decode, tally.stalled_seconds),
-            total_seconds=max(0.0, end - self._submitted),
-            draft_seconds=tally.draft_seconds,
-            verify_seconds=tally.verify_seconds,
-            sample_seconds=tally.sample_seconds,
-            other_seconds=max(0.0, decode - phases),
-            mean_batch=tally.by_method.total() / tally.decode_steps if tally.decode_steps else 1.0,
-            batch_by_method={n: c / tally.decode_steps for n, c in tally.by_method.items()},
-            finish_reason=reason,
-            looping=is_looping(self.tokens[len(self.request.prompt_token_ids) :]),
-        )
+        return super()._counts(seconds) | {
+            "drafted_tokens": tally.drafted,
+            "accepted_tokens": tally.accepted,
+            "drafted_prediction_tokens": self.prediction.drafted if self.prediction else 0,
+            "accepted_prediction_tokens": self.prediction.accepted if self.prediction else 0,
+            "by_drafter": {n: DrafterStats(**told) for n, told in tally.by_drafter.items()},
+            "head_versions": dict(self.head_versions),
+            "queue_seconds": admitted - self._submitted,
+            "stalled_seconds": min(seconds, tally.stalled_seconds),
+            "draft_seconds": tally.draft_seconds,
+            "verify_seconds": tally.verify_seconds,
+            "sample_seconds": tally.sample_seconds,
+            "other_seconds": max(0.0, seconds - phases),
+        }
 
 
 def _copied(tree: TokenTree, path: Path, text: Sequence[int]) -> tuple[int, int]:

@@ -58,7 +58,7 @@ def step(
     together = Counter(sequence.method for sequence in batch)
     for sequence in ordered:
         if sequence.output_tokens:
-            sequence.tally.count_step(together)
+            sequence.by_method.update(together)
     errors = _decode(proposals, target, methods)
     if free and all(before) and not errors:
         tokens = sum(sequence.output_tokens for sequence in ordered) - sum(before)

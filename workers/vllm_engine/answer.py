@@ -23,7 +23,7 @@ from schemas import (
 )
 from workers.drafting.controller import NOBODY, PREDICTION
 from workers.engine import RequestFaultError
-from workers.engine_load import Answer, EngineLoad
+from workers.engine_load import EngineLoad, ScheduledAnswer
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.specification import lark
 from workers.methods import KEPT_KEY, METHOD_KEY
@@ -74,7 +74,7 @@ class AnswerError(RuntimeError):
     """vLLM returned something that is not a response to the request."""
 
 
-class VllmAnswer(Answer):
+class VllmAnswer(ScheduledAnswer):
     """Build a request's text and statistics from the steps of an engine."""
 
     def __init__(
@@ -107,7 +107,7 @@ class VllmAnswer(Answer):
             self._stepped()
             self._accepted += accepted
         kept, text = self._text.push(tokens)
-        self._tokens.extend(tokens[:kept])
+        self.tokens.extend(tokens[:kept])
         if self._text.ended:
             self.finished = "stop"
         if self.finished is not None:
@@ -139,16 +139,15 @@ class VllmAnswer(Answer):
             raise RequestFaultError(
                 f"grammar: vLLM could not follow it after {self.output_tokens} tokens"
             )
-        if self.finished == "stop" and self._tokens[-1] in self._eos:
-            matcher.advance(self._tokens[:-1])
+        if self.finished == "stop" and self.tokens[-1] in self._eos:
+            matcher.advance(self.tokens[self.prompt_tokens : -1])
             if not matcher.ended:
                 raise RequestFaultError(
                     f"grammar: no token may follow after {self.output_tokens - 1} tokens"
                 )
 
-    def _counts(self) -> dict[str, Any]:
-        return {
-            "target_steps": self._steps,
+    def _counts(self, seconds: float) -> dict[str, Any]:
+        return super()._counts(seconds) | {
             "drafted_tokens": sum(drafted for drafted, _ in self._by_step),
             "accepted_tokens": sum(self._accepted_by_step()),
             "head_versions": self.head_versions(),

@@ -142,7 +142,7 @@ class VllmEngine:
         finally:
             self._load.end(answer)
             if self._prefixes is not None and answer.output_tokens:
-                self._prefixes.add(answer.known_tokens, request.scope, self._load.slots)
+                self._prefixes.add(answer.tokens, request.scope, self._load.slots)
 
     def load(self) -> LoadReport:
         """Return the present load. Safe in any thread; never waits for a step."""
