@@ -175,7 +175,7 @@ class Scheduler:
         if budget < self._chunk:
             seconds = time.perf_counter() - clock
             for sequence in decoding:
-                sequence.tally.stalled_seconds += seconds
+                sequence.seconds["stalled_seconds"] += seconds
 
     def _unread(self, budget: int) -> list[DecodeSequence]:
         """Return the oldest unread prompt, and the next ones that are read with it."""

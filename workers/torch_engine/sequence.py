@@ -5,7 +5,6 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -27,31 +26,14 @@ from workers.torch_engine.tree import Path, TokenTree
 _ids = itertools.count()
 
 
-@dataclass(slots=True)
-class Tally:
-    """What a sequence has cost so far. A phase's seconds are wall-clock seconds of its steps."""
-
-    drafted: int = 0
-    accepted: int = 0
-    by_drafter: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    draft_seconds: float = 0.0
-    verify_seconds: float = 0.0
-    sample_seconds: float = 0.0
-    stalled_seconds: float = 0.0
-
-    def count_levels(self, proposed: int, accepted: int, drafter: str | None) -> None:
-        """Count one step's drafted and accepted levels, and by the drafter where there are
-        several."""
-        if drafter is not None:
-            self.by_drafter[drafter].update(
-                steps=1, drafted_tokens=proposed, accepted_tokens=accepted
-            )
-        self.drafted += proposed
-        self.accepted += accepted
+PHASES = ("draft_seconds", "verify_seconds", "sample_seconds", "stalled_seconds")
 
 
 class DecodeSequence(Answer):
-    """A request's tokens, lease of the KV pool, generator and statistics."""
+    """A request's tokens, lease of the KV pool, generator and statistics.
+
+    seconds: of the sequence's steps by phase, on the wall clock. drafted, accepted: levels.
+    """
 
     def __init__(
         self,
@@ -66,7 +48,8 @@ class DecodeSequence(Answer):
         self.id = next(_ids)
         self.stream = stream
         self.rng = random.Random(request.seed)
-        self.tally = Tally()
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.drafted = self.accepted = 0
         self.finished: FinishReason | None = None
         self.processor = processor
         self._prompt_logprobs: list[TokenLogprobs] = []
@@ -76,6 +59,7 @@ class DecodeSequence(Answer):
         """What look-ups may copy from, if the client predicted the response."""
         self.head_versions: dict[str, int] = {}
         """By part: the version of the head that drafts. Set by HeadVersions."""
+        self._by_drafter: dict[str, Counter[str]] = defaultdict(Counter)
         self._lease: Lease | None = None
         self._admitted = 0.0
 
@@ -164,34 +148,35 @@ class DecodeSequence(Answer):
         if self.prediction is not None:
             copied, accepted = _copied(tree, path, self.prediction.ahead)
             self.prediction.count(copied, min(accepted, kept))
-        self.tally.count_levels(tree.drafted_levels, min(len(path.nodes), kept), drafter)
+        drafted, accepted = tree.drafted_levels, min(len(path.nodes), kept)
+        self.drafted, self.accepted = self.drafted + drafted, self.accepted + accepted
+        if drafter is not None:
+            counts = self._by_drafter[drafter]
+            counts.update(steps=1, drafted_tokens=drafted, accepted_tokens=accepted)
         if self._text.ended:
             self.finished = "stop"
         elif self.remaining == 0:
             self.finished = "length"
         if self.finished is not None:
             text += self._text.flush()
-        drafted = [position < len(path.nodes) for position in range(kept)]
+        was_drafted = [position < len(path.nodes) for position in range(kept)]
         told, self._prompt_logprobs = self._prompt_logprobs, []
-        self.stream.push(text, emitted[:kept], drafted, logprobs[:kept], told)
+        self.stream.push(text, emitted[:kept], was_drafted, logprobs[:kept], told)
 
     def _counts(self, seconds: float) -> dict[str, Any]:
-        tally, admitted = self.tally, self._admitted or time.perf_counter()
-        phases = tally.draft_seconds + tally.verify_seconds + tally.sample_seconds
-        phases += tally.stalled_seconds
-        return super()._counts(seconds) | {
-            "drafted_tokens": tally.drafted,
-            "accepted_tokens": tally.accepted,
+        admitted = self._admitted or time.perf_counter()
+        return {
+            **super()._counts(seconds),
+            **self.seconds,
+            "drafted_tokens": self.drafted,
+            "accepted_tokens": self.accepted,
             "drafted_prediction_tokens": self.prediction.drafted if self.prediction else 0,
             "accepted_prediction_tokens": self.prediction.accepted if self.prediction else 0,
-            "by_drafter": {n: DrafterStats(**told) for n, told in tally.by_drafter.items()},
+            "by_drafter": {n: DrafterStats(**told) for n, told in self._by_drafter.items()},
             "head_versions": dict(self.head_versions),
             "queue_seconds": admitted - self._submitted,
-            "stalled_seconds": min(seconds, tally.stalled_seconds),
-            "draft_seconds": tally.draft_seconds,
-            "verify_seconds": tally.verify_seconds,
-            "sample_seconds": tally.sample_seconds,
-            "other_seconds": max(0.0, seconds - phases),
+            "stalled_seconds": min(seconds, self.seconds["stalled_seconds"]),
+            "other_seconds": max(0.0, seconds - sum(self.seconds.values())),
         }
 
 

@@ -261,8 +261,7 @@ def _book(proposals: Sequence[Proposal], phase: str, seconds: float) -> None:
     """Add a phase's seconds to its sequences; the first token's step is not decoding."""
     for proposal in proposals:
         if proposal.sequence.output_tokens:
-            tally = proposal.sequence.tally
-            setattr(tally, phase, getattr(tally, phase) + seconds)
+            proposal.sequence.seconds[phase] += seconds
 
 
 def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:

@@ -77,7 +77,7 @@ DRAFTED = ["draft_verify", "ngram", "specinfer", "medusa", "eagle", "eagle2", "e
 
 def drafted(sequence: DecodeSequence) -> int:
     """Return the number of tokens drafted for a sequence."""
-    return sequence.tally.drafted
+    return sequence.drafted
 
 
 @pytest.mark.parametrize("name", DRAFTED)

@@ -294,11 +294,11 @@ def test_a_failure_of_all_together_leaves_no_trace(make_rig, byte_bundle, method
         lambda drafts: len(drafts) > 1 and next(together, False),
         after=fails_after,
     )
-    before = [sequence.tally.drafted for sequence in running]
+    before = [sequence.drafted for sequence in running]
     rig.round()
-    assert [sequence.tally.drafted for sequence in running] == before
+    assert [sequence.drafted for sequence in running] == before
     rig.round()
-    assert all(s.tally.drafted > n for s, n in zip(running, before, strict=True))
+    assert all(s.drafted > n for s, n in zip(running, before, strict=True))
     answers = rig.finish(*running)
     assert sum(rig.engine.load().drafter_failures.values()) == 1
     for prompt, answer in zip(PROMPTS, answers, strict=True):
