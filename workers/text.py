@@ -160,11 +160,6 @@ class StopStrings:
         held, self._held = self._held, ""
         return held
 
-    @property
-    def watching(self) -> bool:
-        """Return whether there is any stop string."""
-        return bool(self._stops)
-
 
 class AnswerText:
     """Decode a response's tokens, up to an end token or a stop string."""
@@ -187,16 +182,13 @@ class AnswerText:
         """
         end = next((i for i, token in enumerate(tokens) if token in self._ends), None)
         spoken = tokens if end is None else tokens[: end + self._include]
-        if not self._stops.watching:
-            text = self._detokenizer.push(spoken)
-        else:
-            text = ""
-            for position, token in enumerate(spoken):
-                may_end = self._tokens + position >= self._least
-                text += self._stops.push(self._detokenizer.push([token]), may_end=may_end)
-                if self._stops.hit:
-                    self.ended = True
-                    return position + 1, text
+        text = ""
+        for position, token in enumerate(spoken):
+            may_end = self._tokens + position >= self._least
+            text += self._stops.push(self._detokenizer.push([token]), may_end=may_end)
+            if self._stops.hit:
+                self.ended = True
+                return position + 1, text
         self._tokens += len(tokens)
         if end is None:
             return len(tokens), text

@@ -41,7 +41,7 @@ class DrafterGuard:
         """Let a drafter fill the proposals, and return whether it drafted. They are empty where
         it fails or is disabled."""
         ready = [p for p in proposals if not self.is_off(drafter, p.sequence)]
-        if not ready or self.rests(drafter):
+        if not ready or self.failures.rests(drafter.name):
             return False
         error = self.attempt(drafter, ready)
         if error is None:
@@ -88,10 +88,6 @@ class DrafterGuard:
             if (cause := self.attempt(drafter, [alone])) is not None:
                 failed.append((one.sequence, cause))
         return failed
-
-    def rests(self, drafter: Drafter) -> bool:
-        """Return whether a drafter is disabled in this step, and count the step."""
-        return self.failures.rests(drafter.name)
 
     def tell(self, drafter: Drafter, sequence: DecodeSequence, call: Callable[[], None]) -> None:
         """Tell a drafter about a sequence's step, unless it is off the sequence. If that fails,

@@ -18,7 +18,6 @@ from workers.vllm_engine.drafting.portfolio import (
     Learned,
     Options,
     Portfolio,
-    Stored,
 )
 from workers.vllm_engine.speculation import (
     REJECTION_SAMPLE_METHODS,
@@ -73,8 +72,7 @@ def additional_config(
     portfolio = _portfolio(specs, bundle)
     if datastore is not None and portfolio.adaptive is not None:
         open_datastore(datastore, bundle)  # vLLM's processes would hide the error
-        stored = Stored(datastore, bundle.tokenizer_hash)
-        options = replace(portfolio.adaptive, stored=stored)
+        options = replace(portfolio.adaptive, stored=(datastore, bundle.tokenizer_hash))
         portfolio = replace(portfolio, adaptive=options)
     return {KEY: PORTFOLIO.dump_python(portfolio, mode="json")}
 

@@ -154,7 +154,7 @@ class Adaptive(Drafter):
     def _missing(self, proposals: Sequence[Proposal], name: str) -> Sequence[int | None] | None:
         """Return the tokens that a drafter lacks of each sequence; see controller.Missing."""
         one = self.learned[name]
-        if self._guard.rests(one.drafter):
+        if self._guard.failures.rests(one.drafter.name):
             return None
         return [
             None if self._guard.is_off(one.drafter, p.sequence) else one.missing(p.sequence)

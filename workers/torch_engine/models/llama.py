@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.torch_engine.models.block import Block
-from workers.torch_engine.models.block_weights import is_packed
 from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kernels.block_product import (
     BlockProduct,
@@ -27,6 +26,7 @@ from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.weights import (
     EMBEDDING,
     Checkpoint,
+    is_packed,
     load_model_weights,
     load_packed_weights,
     load_tensor,
