@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
-from schemas import DecodeChunk, DecodeRequest, DecodeStats, EngineConfig, FinishReason
+from schemas import DecodeChunk, DecodeRequest, DecodeStats, EngineConfig, FinishReason, LoadReport
 from schemas.prefixes import REPORTED, prefix_hashes
-from workers.engine import EngineBusyError, Underway
+from workers.engine import EngineBusyError
 from workers.text import AnswerText, is_looping
 
 SMOOTHING = 0.1
@@ -21,7 +21,7 @@ SMOOTHING = 0.1
 
 
 class EngineLoad:
-    """Publish `workers.engine.Figures`. Read from any thread. The event loop writes; where a server
+    """Publish `Figures`. Read from any thread. The event loop writes; where a server
     is polled, the polling thread calls `iterated`."""
 
     def __init__(self) -> None:
@@ -30,20 +30,20 @@ class EngineLoad:
         self.slots = 0
         self.slots_each = 0
         self._lock = threading.Lock()
-        self._answers: dict[str, Underway] = {}
+        self._answers: dict[str, Answer] = {}
         self._decoding: Counter[str] = Counter()
         self._begun: set[str] = set()
         self._moved = time.monotonic()
         self._usage = 0.0
         self._waiting = 0
 
-    def begin(self, answer: Underway) -> None:
+    def begin(self, answer: Answer) -> None:
         with self._lock:
             if not self._answers:
                 self._moved = time.monotonic()
             self._answers[answer.request.request_id] = answer
 
-    def end(self, answer: Underway) -> None:
+    def end(self, answer: Answer) -> None:
         request = answer.request
         with self._lock:
             self._answers.pop(request.request_id, None)
@@ -51,7 +51,7 @@ class EngineLoad:
                 self._begun.remove(request.request_id)
                 self._decoding[request.method] -= 1
 
-    def begun(self, answer: Underway) -> None:
+    def begun(self, answer: Answer) -> None:
         """Count a response that has its first token. Counting on arrival keeps the cost of a step
         linear in the batch."""
         with self._lock:
@@ -87,7 +87,7 @@ class EngineLoad:
         """Tokens that the KV cache has room for."""
         return int(self.slots * (1.0 - self._usage))
 
-    def underway(self) -> tuple[list[Underway], list[Underway]]:
+    def underway(self) -> tuple[list[Answer], list[Answer]]:
         """Return the running and the waiting responses. The newest wait, as many as the scheduler
         reported after its last step: one whose prompt is being read is running."""
         with self._lock:
@@ -134,7 +134,7 @@ class RecentPrefixes:
 
 
 class Answer:
-    """A request's tokens, text, steps and times; see `Underway`.
+    """A request's tokens, text, steps and times.
 
     tokens: prompt and response. prompt_tokens: those before the first emitted one, a begun
     response's among them. by_method: sequences of the steps after the first.
@@ -231,3 +231,45 @@ class ScheduledAnswer(Answer):
             self._first = now
         self._steps += 1
         self._last = now
+
+
+class Figures(Protocol):
+    """The load figures that a scheduler publishes."""
+
+    mean_batch: float
+    mean_context: float
+    step_seconds: dict[str, float]
+    slots_each: int
+
+    @property
+    def free_slots(self) -> int:
+        """Tokens that the KV cache has room for."""
+        ...
+
+    def underway(self) -> tuple[Sequence[Answer], Sequence[Answer]]:
+        """Return the running and the waiting responses."""
+        ...
+
+
+def load_report(
+    replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
+) -> LoadReport:
+    """Return a replica's load at this moment."""
+    running, waiting = scheduler.underway()
+    everyone = [*running, *waiting]
+    return LoadReport(
+        replica=replica,
+        methods=tuple(methods),
+        running=len(running),
+        waiting=len(waiting),
+        running_by_method=dict(Counter(one.request.method for one in running)),
+        outstanding_tokens=sum(one.outstanding for one in everyone),
+        requests={one.request.request_id: one.outstanding for one in everyone},
+        mean_batch=scheduler.mean_batch,
+        mean_context=scheduler.mean_context,
+        recent_step_seconds=scheduler.step_seconds,
+        free_slots=scheduler.free_slots,
+        slots_each=scheduler.slots_each,
+        healthy=healthy,
+        time=time.time(),
+    )

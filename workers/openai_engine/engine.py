@@ -10,18 +10,11 @@ from typing import Any
 import httpx
 from tokenizers import Tokenizer
 
-from schemas import (
-    DecodeChunk,
-    DecodeRequest,
-    EngineConfig,
-    FinishReason,
-    LoadReport,
-    MethodSpec,
-)
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, FinishReason, LoadReport, MethodSpec
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
-from workers.engine import EngineBusyError, EngineRefusedError, check_method, load_report
-from workers.engine_load import EngineLoad, ScheduledAnswer
+from workers.engine import EngineBusyError, EngineRefusedError, check_method
+from workers.engine_load import EngineLoad, ScheduledAnswer, load_report
 from workers.grammar.specification import GrammarError
 from workers.http_clients import async_client
 from workers.methods import refused_draft, refused_field

@@ -19,7 +19,8 @@ from workers.bundle import Bundle, BundleError
 from workers.drafting.learned_state import key_of
 from workers.drafting.lookup.datastore import open_datastore
 from workers.end_tokens import end_tokens
-from workers.engine import EngineRefusedError, check_method, check_tokens, load_report
+from workers.engine import EngineRefusedError, check_method, check_tokens
+from workers.engine_load import load_report
 from workers.stream import Stream
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafter_guard import DrafterGuard

@@ -9,13 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from schemas import (
-    DecodeRequest,
-    DrafterStats,
-    FinishReason,
-    SamplingParams,
-    TokenLogprobs,
-)
+from schemas import DecodeRequest, DrafterStats, FinishReason, SamplingParams, TokenLogprobs
 from workers.drafting.lookup.prediction import Prediction
 from workers.engine_load import Answer
 from workers.stream import Stream

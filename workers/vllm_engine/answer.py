@@ -14,13 +14,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine import async_llm
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
-from schemas import (
-    DecodeChunk,
-    DecodeRequest,
-    DrafterStats,
-    FinishReason,
-    TokenLogprobs,
-)
+from schemas import DecodeChunk, DecodeRequest, DrafterStats, FinishReason, TokenLogprobs
 from workers.drafting.controller import NOBODY, PREDICTION
 from workers.engine import RequestFaultError
 from workers.engine_load import EngineLoad, ScheduledAnswer

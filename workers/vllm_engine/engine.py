@@ -21,24 +21,12 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-from schemas import (
-    DecodeChunk,
-    DecodeRequest,
-    EngineConfig,
-    LoadReport,
-    MethodSpec,
-)
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
 from workers.bundle import Bundle, BundleError
 from workers.drafting.learned_state import key_of
 from workers.end_tokens import end_tokens
-from workers.engine import (
-    EngineRefusedError,
-    RequestFaultError,
-    check_method,
-    check_tokens,
-    load_report,
-)
-from workers.engine_load import EngineLoad, RecentPrefixes
+from workers.engine import EngineRefusedError, RequestFaultError, check_method, check_tokens
+from workers.engine_load import EngineLoad, RecentPrefixes, load_report
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
 from workers.methods import refused_draft, refused_field

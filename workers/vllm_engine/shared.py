@@ -19,11 +19,7 @@ from workers.vllm_engine.drafting.portfolio import (
     Options,
     Portfolio,
 )
-from workers.vllm_engine.speculation import (
-    REJECTION_SAMPLE_METHODS,
-    draft_tokens,
-    verification,
-)
+from workers.vllm_engine.speculation import REJECTION_SAMPLE_METHODS, draft_tokens, verification
 from workers.vllm_engine.speculation import speculative_config as own_config
 
 HOSTS = ("mtp", "eagle3", "eagle", "draft_model")
