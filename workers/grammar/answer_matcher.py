@@ -87,7 +87,7 @@ class AnswerMatcher:
             slow = f"it is too slow to follow: {spent.masks} masks took {spent.seconds:.2f} s"
             raise RequestFaultError(self._fault(slow))
 
-    def allowed(self, vocab: int) -> NDArray[np.int64]:
+    def allowed(self, vocab: int) -> NDArray[np.intp]:
         """Return the tokens that may follow, ascending. Raises RequestFaultError as `fill`."""
         bits = llguidance.numpy.allocate_token_bitmask(1, vocab)
         self.fill(bits, 0)
