@@ -2,9 +2,9 @@
 
 import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, lru_cache
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -59,8 +59,7 @@ class GrammarCompiler:
         """See `wrapped` for the arguments."""
         self._arguments = tokenizer, vocab, frozenset(end)
         self._lock = threading.Lock()
-        self._tokenizer: LLTokenizer | None = None
-        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._compiled = lru_cache(CACHED)(lambda grammar: compiled(grammar, self._tokenizer))
         # Grammars wait for each other, and nothing else waits for them.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
 
@@ -76,19 +75,14 @@ class GrammarCompiler:
     def start(self, grammar: Grammar) -> LLMatcher:
         """Return a matcher at the beginning of a response. Raises GrammarError for a malformed
         grammar."""
+        matcher = self._compiled(grammar)
         with self._lock:
-            known = self._compiled.get(grammar)
-            self._tokenizer = self._tokenizer or wrapped(*self._arguments)
-            tokenizer = self._tokenizer
-        matcher = known or compiled(grammar, tokenizer)
-        with self._lock:
-            self._compiled[grammar] = matcher
-            self._compiled.move_to_end(grammar)
-            if len(self._compiled) > CACHED:
-                self._compiled.popitem(last=False)
             return matcher.deep_copy()
 
+    @cached_property
+    def _tokenizer(self) -> LLTokenizer:
+        return wrapped(*self._arguments)
+
     def raw(self, token: int) -> bytes:
-        """Return a token's bytes. A grammar must have been started."""
-        assert self._tokenizer is not None
+        """Return a token's bytes."""
         return bytes(self._tokenizer.decode_bytes([token]))
