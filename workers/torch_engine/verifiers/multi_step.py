@@ -8,7 +8,7 @@ from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.target_choice import LosslessVerifier, draw_bonus, warped_rows
+from workers.torch_engine.verifiers.target_choice import LosslessVerifier, ended, warped_rows
 
 
 @register("verifier", "multi_step")
@@ -23,17 +23,7 @@ class MultiStep(LosslessVerifier):
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         p, starts = warped_rows(proposals, output)
-        paths = _try_all(proposals, p, starts)
-        ends = [
-            start + 1 + (path[-1] if path else ROOT)
-            for start, path in zip(starts, paths, strict=True)
-        ]
-        last = p[ends]
-        bonus = draw_bonus(last, last, proposals)
-        return {
-            proposal.sequence.id: Path(path, token)
-            for proposal, path, token in zip(proposals, paths, bonus, strict=True)
-        }
+        return ended(proposals, _try_all(proposals, p, starts), p, starts)
 
 
 @register("verifier", "rejection")

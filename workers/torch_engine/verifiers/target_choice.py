@@ -159,6 +159,20 @@ def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> lis
     return draw(weights, draws)
 
 
+def ended(
+    proposals: Sequence[Proposal], kept: Sequence[tuple[int, ...]], p: Tensor, starts: Sequence[int]
+) -> dict[int, Path]:
+    """Return paths of the kept nodes, by sequence id, with a token drawn at the end of each. p
+    [rows, vocab]: at all roots and nodes, where each proposal's rows begin at `starts`."""
+    ends = [s + 1 + (path[-1] if path else ROOT) for s, path in zip(starts, kept, strict=True)]
+    last = p[ends]
+    bonus = draw_bonus(last, last, proposals)
+    return {
+        proposal.sequence.id: Path(path, token)
+        for proposal, path, token in zip(proposals, kept, bonus, strict=True)
+    }
+
+
 @register("verifier", "target_choice")
 class TargetChoice(LosslessVerifier):
     """Let the target choose a token at every node, and accept the path that agrees.
