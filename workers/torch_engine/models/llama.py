@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.head_files import load_weights
 from workers.torch_engine.models.block import Block
 from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kernels.block_product import (
@@ -29,7 +30,6 @@ from workers.torch_engine.models.weights import (
     is_packed,
     load_model_weights,
     load_packed_weights,
-    load_tensor,
 )
 from workers.weight_files import stored_tensors
 
@@ -171,7 +171,7 @@ class Llama:
         if self._tied:
             return self.embedding[ids]
         # those laid out for a kernel cannot be read
-        rows = load_tensor(self._folder, LM_HEAD)[ids.cpu()]
+        rows = load_weights(self._folder)[LM_HEAD][ids.cpu()]
         return rows.to(device=self.device, dtype=self.dtype)
 
     def _views(self, layout: Layout) -> list[Layout]:

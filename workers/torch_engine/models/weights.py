@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from workers.bundle import BundleError
 from workers.head_files import load_weights
-from workers.weight_files import PACKED, stored_tensors, weight_files
+from workers.weight_files import PACKED, stored_tensors
 
 GROUP = 32
 _NUMBERS = 8
@@ -138,16 +137,6 @@ def load_packed_weights(folder: Path) -> dict[str, Tensor]:
                 for each in names:
                     packed.pop(each, None)
     return weights | packed
-
-
-def load_tensor(folder: Path, name: str) -> Tensor:
-    """Load one tensor of a model. Raises BundleError where it is missing."""
-    for file in weight_files(folder):
-        with safe_open(file, framework="pt") as opened:
-            if name in opened.keys():  # noqa: SIM118
-                tensor: Tensor = opened.get_tensor(name)
-                return tensor
-    raise BundleError(f"the weights in {folder} have no tensor {name!r}")
 
 
 def pack(codes: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
