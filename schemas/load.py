@@ -49,9 +49,6 @@ class LoadReport(Message):
     slots_each: int = Field(
         default=0, ge=0, description="slots that every request takes; 0: as many as its tokens"
     )
-    past_bytes: int = Field(
-        default=0, ge=0, description="memory of past answers and requests for look-ups"
-    )
     drafter_failures: dict[str, int] = Field(
         default_factory=dict,
         description="by drafter, since the start; sequences continue without drafts",

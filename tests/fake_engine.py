@@ -11,8 +11,8 @@ from contextlib import aclosing
 from math import ceil, floor
 
 from schemas import DecodeStats
-from workers.engine import EngineBusyError, EngineRefusedError, load_report
-from workers.engine_load import EngineLoad
+from workers.engine import EngineBusyError, EngineRefusedError
+from workers.engine_load import EngineLoad, load_report
 from workers.stream import Stream
 
 TOKENS_PER_STEP = {"naive": 1.0, "draft_verify": 2.5, "ngram": 1.2, "fuzzy": 3.0, "vllm_naive": 1.0}

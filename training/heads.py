@@ -178,7 +178,7 @@ class Head(nn.Module, ABC):
         parameters = dict(self.named_parameters())
         found = {name: weight.shape for name, weight in weights.items()}
         expected = {name: tuple(weight.shape) for name, weight in parameters.items()}
-        refuse_misfit(stored.folder, found, expected, {})
+        refuse_misfit(stored.folder, found, expected)
         for name, module in self.named_modules():
             if isinstance(module, ScaledLinear):
                 weights[f"{name}.weight"] /= module.scale.cpu()

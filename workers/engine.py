@@ -1,7 +1,5 @@
 """The protocol of every engine."""
 
-import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -80,64 +78,6 @@ class Learning(Protocol):
         """Begin with half of what was learned on such a machine before, and store what is learned
         in `folder`. Call it once, in a thread, before the first request."""
         ...
-
-
-class Underway(Protocol):
-    """An unfinished response, as the load counts it."""
-
-    request: DecodeRequest
-
-    @property
-    def output_tokens(self) -> int:
-        """Tokens emitted so far."""
-        ...
-
-    @property
-    def outstanding(self) -> int:
-        """Tokens that the load still counts for it."""
-        ...
-
-
-class Figures(Protocol):
-    """The load figures that a scheduler publishes."""
-
-    mean_batch: float
-    mean_context: float
-    step_seconds: dict[str, float]
-    slots_each: int
-
-    @property
-    def free_slots(self) -> int:
-        """Tokens that the KV cache has room for."""
-        ...
-
-    def underway(self) -> tuple[Sequence[Underway], Sequence[Underway]]:
-        """Return the running and the waiting responses."""
-        ...
-
-
-def load_report(
-    replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
-) -> LoadReport:
-    """Return a replica's load at this moment."""
-    running, waiting = scheduler.underway()
-    everyone = [*running, *waiting]
-    return LoadReport(
-        replica=replica,
-        methods=tuple(methods),
-        running=len(running),
-        waiting=len(waiting),
-        running_by_method=dict(Counter(one.request.method for one in running)),
-        outstanding_tokens=sum(one.outstanding for one in everyone),
-        requests={one.request.request_id: one.outstanding for one in everyone},
-        mean_batch=scheduler.mean_batch,
-        mean_context=scheduler.mean_context,
-        recent_step_seconds=scheduler.step_seconds,
-        free_slots=scheduler.free_slots,
-        slots_each=scheduler.slots_each,
-        healthy=healthy,
-        time=time.time(),
-    )
 
 
 def check_method(request: DecodeRequest, methods: Iterable[str]) -> None:

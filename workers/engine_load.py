@@ -1,19 +1,19 @@
-"""The responses of a vLLM scheduler: their progress, and the load that they make."""
+"""Responses in progress, and the load that those of a vLLM scheduler make."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
-from schemas import DecodeChunk, DecodeRequest, DecodeStats, EngineConfig, FinishReason
+from schemas import DecodeChunk, DecodeRequest, DecodeStats, EngineConfig, FinishReason, LoadReport
 from schemas.prefixes import REPORTED, prefix_hashes
-from workers.engine import EngineBusyError, Underway
+from workers.engine import EngineBusyError
 from workers.text import AnswerText, is_looping
 
 SMOOTHING = 0.1
@@ -21,7 +21,7 @@ SMOOTHING = 0.1
 
 
 class EngineLoad:
-    """Publish `workers.engine.Figures`. Read from any thread. The event loop writes; where a server
+    """Publish `Figures`. Read from any thread. The event loop writes; where a server
     is polled, the polling thread calls `iterated`."""
 
     def __init__(self) -> None:
@@ -30,20 +30,20 @@ class EngineLoad:
         self.slots = 0
         self.slots_each = 0
         self._lock = threading.Lock()
-        self._answers: dict[str, Underway] = {}
+        self._answers: dict[str, Answer] = {}
         self._decoding: Counter[str] = Counter()
         self._begun: set[str] = set()
         self._moved = time.monotonic()
         self._usage = 0.0
         self._waiting = 0
 
-    def begin(self, answer: Underway) -> None:
+    def begin(self, answer: Answer) -> None:
         with self._lock:
             if not self._answers:
                 self._moved = time.monotonic()
             self._answers[answer.request.request_id] = answer
 
-    def end(self, answer: Underway) -> None:
+    def end(self, answer: Answer) -> None:
         request = answer.request
         with self._lock:
             self._answers.pop(request.request_id, None)
@@ -51,7 +51,7 @@ class EngineLoad:
                 self._begun.remove(request.request_id)
                 self._decoding[request.method] -= 1
 
-    def begun(self, answer: Underway) -> None:
+    def begun(self, answer: Answer) -> None:
         """Count a response that has its first token. Counting on arrival keeps the cost of a step
         linear in the batch."""
         with self._lock:
@@ -87,7 +87,7 @@ class EngineLoad:
         """Tokens that the KV cache has room for."""
         return int(self.slots * (1.0 - self._usage))
 
-    def underway(self) -> tuple[list[Underway], list[Underway]]:
+    def underway(self) -> tuple[list[Answer], list[Answer]]:
         """Return the running and the waiting responses. The newest wait, as many as the scheduler
         reported after its last step: one whose prompt is being read is running."""
         with self._lock:
@@ -134,37 +134,74 @@ class RecentPrefixes:
 
 
 class Answer:
-    """A request's text, tokens and times, step by step; see `Underway`."""
+    """A request's tokens, text, steps and times.
 
-    def __init__(
-        self, request: DecodeRequest, tokenizer: Tokenizer, eos: Collection[int], load: EngineLoad
-    ) -> None:
+    tokens: prompt and response. prompt_tokens: those before the first emitted one, a begun
+    response's among them. by_method: sequences of the steps after the first.
+    """
+
+    def __init__(self, request: DecodeRequest, tokenizer: Tokenizer, eos: Collection[int]) -> None:
         self.request = request
+        self.tokens: list[int] = list(request.known_token_ids)
+        self.prompt_tokens = len(self.tokens)
+        self.by_method: Counter[str] = Counter()
         self._text = AnswerText(tokenizer, eos, request.sampling)
         self._text.go_on(request.answered_token_ids)
-        self._load = load
-        self._tokens: list[int] = []
-        self._steps = 0
-        self._by_method: Counter[str] = Counter()
-        self._cached = 0
-        self._queued = 0.0
+        self._steps = self._cached = 0
         self._submitted = time.perf_counter()
         self._first = self._last = 0.0
 
     @property
     def output_tokens(self) -> int:
         """Tokens emitted so far."""
-        return len(self._tokens)
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def answer_index(self) -> int:
+        """The next token's index in the response, which another replica may have begun."""
+        return len(self.tokens) - len(self.request.prompt_token_ids)
 
     @property
     def outstanding(self) -> int:
         """Tokens that the load still counts for it."""
-        return self.request.outstanding(len(self.request.answered_token_ids) + len(self._tokens))
+        return self.request.outstanding(self.answer_index)
 
-    @property
-    def known_tokens(self) -> list[int]:
-        """The prompt and the response so far."""
-        return [*self.request.known_token_ids, *self._tokens]
+    def stats(self, reason: FinishReason) -> DecodeStats:
+        """Return the response's statistics so far."""
+        request, later = self.request, max(1, self._steps - 1)
+        seconds = self._last - self._first
+        return DecodeStats(
+            request_id=request.request_id,
+            method=request.method,
+            temperature=request.sampling.temperature,
+            prompt_tokens=self.prompt_tokens,
+            cached_prompt_tokens=self._cached,
+            output_tokens=self.output_tokens,
+            context_length=len(self.tokens),
+            first_token_seconds=self._first - self._submitted if self._first else 0.0,
+            decode_seconds=seconds,
+            total_seconds=(self._last or time.perf_counter()) - self._submitted,
+            mean_batch=self.by_method.total() / later or 1.0,
+            batch_by_method={name: count / later for name, count in self.by_method.items()},
+            finish_reason=reason,
+            looping=is_looping(self.tokens[len(request.prompt_token_ids) :]),
+            **self._counts(seconds),
+        )
+
+    def _counts(self, seconds: float) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the engine tells of the response's steps and drafts, and of its `seconds` of
+        decoding."""
+        return {"target_steps": self._steps}
+
+
+class ScheduledAnswer(Answer):
+    """A response of a vLLM scheduler."""
+
+    def __init__(
+        self, request: DecodeRequest, tokenizer: Tokenizer, eos: Collection[int], load: EngineLoad
+    ) -> None:
+        super().__init__(request, tokenizer, eos)
+        self._load, self._queued = load, 0.0
 
     def failed(self, message: str, *, request_fault: bool = False) -> DecodeChunk:
         """Return the last chunk of a response that the engine gave up."""
@@ -177,43 +214,62 @@ class Answer:
             stats=self.stats("error"),
         )
 
-    def stats(self, reason: FinishReason) -> DecodeStats:
-        """Return the response's statistics so far. vLLM does not divide a step's seconds into
-        drafting, verification and sampling, so all of them are `other_seconds`."""
-        request, later = self.request, max(1, self._steps - 1)
-        seconds = self._last - self._first
-        return DecodeStats(
-            request_id=request.request_id,
-            method=request.method,
-            temperature=request.sampling.temperature,
-            prompt_tokens=len(request.known_token_ids),
-            cached_prompt_tokens=self._cached,
-            output_tokens=len(self._tokens),
-            context_length=len(request.known_token_ids) + len(self._tokens),
-            queue_seconds=self._queued,
-            first_token_seconds=self._first - self._submitted if self._first else 0.0,
-            decode_seconds=seconds,
-            total_seconds=(self._last or time.perf_counter()) - self._submitted,
-            other_seconds=seconds,
-            mean_batch=self._by_method.total() / later or 1.0,
-            batch_by_method={name: count / later for name, count in self._by_method.items()},
-            finish_reason=reason,
-            looping=is_looping(self._tokens),
-            **self._counts(),
-        )
-
-    def _counts(self) -> dict[str, Any]:
-        """Return what the engine tells of the response's steps and drafts."""
-        return {"target_steps": self._steps}
+    def _counts(self, seconds: float) -> dict[str, Any]:
+        """See Answer. vLLM does not divide a step's seconds into drafting, verification and
+        sampling, so all of them are `other_seconds`."""
+        more = {"queue_seconds": self._queued, "other_seconds": seconds}
+        return super()._counts(seconds) | more
 
     def _stepped(self) -> None:
         """Count a step that brought tokens."""
         now = time.perf_counter()
         if self._steps:
-            self._by_method.update(self._load.decoding() or {self.request.method: 1})
+            self.by_method.update(self._load.decoding() or {self.request.method: 1})
             self._load.stepped(self.request.method, now - self._last)
         else:
             self._load.begun(self)
             self._first = now
         self._steps += 1
         self._last = now
+
+
+class Figures(Protocol):
+    """The load figures that a scheduler publishes."""
+
+    mean_batch: float
+    mean_context: float
+    step_seconds: dict[str, float]
+    slots_each: int
+
+    @property
+    def free_slots(self) -> int:
+        """Tokens that the KV cache has room for."""
+        ...
+
+    def underway(self) -> tuple[Sequence[Answer], Sequence[Answer]]:
+        """Return the running and the waiting responses."""
+        ...
+
+
+def load_report(
+    replica: str, methods: Iterable[str], scheduler: Figures, *, healthy: bool
+) -> LoadReport:
+    """Return a replica's load at this moment."""
+    running, waiting = scheduler.underway()
+    everyone = [*running, *waiting]
+    return LoadReport(
+        replica=replica,
+        methods=tuple(methods),
+        running=len(running),
+        waiting=len(waiting),
+        running_by_method=dict(Counter(one.request.method for one in running)),
+        outstanding_tokens=sum(one.outstanding for one in everyone),
+        requests={one.request.request_id: one.outstanding for one in everyone},
+        mean_batch=scheduler.mean_batch,
+        mean_context=scheduler.mean_context,
+        recent_step_seconds=scheduler.step_seconds,
+        free_slots=scheduler.free_slots,
+        slots_each=scheduler.slots_each,
+        healthy=healthy,
+        time=time.time(),
+    )

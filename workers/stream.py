@@ -3,18 +3,9 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 from schemas import DecodeChunk, DecodeStats, FinishReason, TokenLogprobs
-
-
-@dataclass(slots=True)
-class _Piece:
-    text: list[str] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
-    drafted: list[bool] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
-    prompt_logprobs: Sequence[TokenLogprobs] = ()
 
 
 class Stream:
@@ -29,28 +20,26 @@ class Stream:
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._lock = threading.Lock()
-        self._piece = _Piece()
-        self._finish: FinishReason | None = None
-        self._error: str | None = None
-        self._request_fault = False
-        self._stats: DecodeStats | None = None
+        self._chunk: DecodeChunk | None = None
+        """What the consumer has not taken."""
+        self._finished = False
 
     def push(
         self,
         text: str,
-        token_ids: list[int],
-        drafted: list[bool],
+        token_ids: Sequence[int],
+        drafted: Sequence[bool],
         logprobs: Sequence[TokenLogprobs] = (),
         prompt_logprobs: Sequence[TokenLogprobs] = (),
     ) -> None:
         """Add one step's tokens; called in the stepper thread. prompt_logprobs: with the first."""
-        with self._lock:
-            self._piece.text.append(text)
-            self._piece.token_ids.extend(token_ids)
-            self._piece.drafted.extend(drafted)
-            self._piece.logprobs.extend(logprobs)
-            self._piece.prompt_logprobs = prompt_logprobs or self._piece.prompt_logprobs
-        self._wake()
+        self._add(
+            text=text,
+            token_ids=tuple(token_ids),
+            drafted=tuple(drafted),
+            logprobs=tuple(logprobs),
+            prompt_logprobs=tuple(prompt_logprobs),
+        )
 
     def finish(
         self,
@@ -61,31 +50,20 @@ class Stream:
         request_fault: bool = False,
     ) -> None:
         """End the response; called in the stepper thread. The first reason stands."""
-        with self._lock:
-            if self._finish is None:
-                self._finish, self._stats, self._error = reason, stats, error
-                self._request_fault = request_fault
-        self._wake()
+        if not self._finished:
+            self._finished = True
+            told = {"error": error, "request_fault": request_fault, "stats": stats}
+            self._add(text="", finish_reason=reason, **told)
 
     async def next(self) -> DecodeChunk:
         """Wait for tokens or the end; return everything since the last call as one chunk."""
-        await self._ready.wait()
-        self._ready.clear()
-        with self._lock:
-            piece, self._piece = self._piece, _Piece()
-            return DecodeChunk(
-                request_id=self.request_id,
-                text="".join(piece.text),
-                token_ids=tuple(piece.token_ids),
-                drafted=tuple(piece.drafted),
-                logprobs=tuple(piece.logprobs),
-                prompt_logprobs=tuple(piece.prompt_logprobs),
-                cached_prompt_tokens=self.cached_prompt_tokens,
-                finish_reason=self._finish,
-                error=self._error,
-                request_fault=self._request_fault,
-                stats=self._stats,
-            )
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            with self._lock:
+                chunk, self._chunk = self._chunk, None
+            if chunk is not None:
+                return chunk
 
     async def chunks(
         self, cancelled: Callable[[], None] = lambda: None
@@ -102,9 +80,26 @@ class Stream:
             self.cancelled = True
             cancelled()
 
-    def _wake(self) -> None:
+    def _add(self, **fields: Any) -> None:
+        cached = self.cached_prompt_tokens
+        chunk = DecodeChunk(request_id=self.request_id, cached_prompt_tokens=cached, **fields)
+        with self._lock:
+            self._chunk = chunk if self._chunk is None else joined(self._chunk, chunk)
         try:
             self._loop.call_soon_threadsafe(self._ready.set)
         except RuntimeError:
             # the consumer's event loop has been closed
             self.cancelled = True
+
+
+def joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:
+    """Return two pieces of a response as one."""
+    return second.model_copy(
+        update={
+            "text": first.text + second.text,
+            "token_ids": first.token_ids + second.token_ids,
+            "drafted": first.drafted + second.drafted,
+            "logprobs": first.logprobs + second.logprobs,
+            "prompt_logprobs": first.prompt_logprobs + second.prompt_logprobs,
+        }
+    )

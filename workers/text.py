@@ -1,7 +1,7 @@
 """Incremental text of tokens, without stop strings; text and bytes of single tokens; loops."""
 
 import re
-from codecs import getincrementaldecoder
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal
@@ -29,7 +29,9 @@ class Detokenizer:
         self._skips = skip_special
         self._kind, special = _traits(backend)
         self._special = special if skip_special else frozenset[int]()
-        self._bytes = _LossyBytes() if self._kind == "bytes" else _ByteRun()
+        self._bytes: IncrementalDecoder | _ByteRun = _ByteRun()
+        if self._kind == "bytes":
+            self._bytes = getincrementaldecoder("utf-8")(errors="replace")
         self._beginning: list[int] | None = []
         """All tokens so far, until they have text: decoders may strip the first space of it."""
         self._before: list[int] = []
@@ -41,23 +43,21 @@ class Detokenizer:
 
     def flush(self) -> str:
         """Return U+FFFD for bytes that were held back, once the last token has come."""
-        return self._bytes.end()
+        return self._bytes.decode(b"", final=True)
 
     def _push(self, token: int) -> str:
         piece = self._backend.id_to_token(token)
         if piece is None:
             return ""
         if self._kind == "bytes":
-            return self._bytes.add(byte_level(piece))
+            return self._bytes.decode(byte_level(piece))
         byte = fallback_byte(piece) if self._kind == "fallback" else b""
+        text = self._bytes.decode(byte, final=not byte)
         if self._beginning is not None:
-            return self._first_text(token, byte)
-        return self._bytes.add(byte) if byte else self._bytes.end() + self._after(token)
+            return self._first_text(token, byte, text, self._beginning)
+        return text if byte else text + self._after(token)
 
-    def _first_text(self, token: int, byte: bytes) -> str:
-        assert self._beginning is not None
-        known = self._beginning
-        text = self._bytes.add(byte) if byte else self._bytes.end()
+    def _first_text(self, token: int, byte: bytes, text: str, known: list[int]) -> str:
         if text and not text.strip(BROKEN):  # the bytes before the broken ones have no text yet
             self._before, self._beginning = [*known, token] if byte else known, None
             return text if byte else text + self._after(token)
@@ -81,29 +81,19 @@ class Detokenizer:
         return text
 
 
-class _LossyBytes:
-    """Decoder of bytes to text, with U+FFFD for each part that is not UTF-8."""
-
-    def __init__(self) -> None:
-        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
-
-    def add(self, more: bytes) -> str:
-        """Return the characters that these bytes complete."""
-        return self._decoder.decode(more)
-
-    def end(self) -> str:
-        """Return what the held bytes are without others after them."""
-        return self._decoder.decode(b"", final=True)
-
-
 class _ByteRun:
     """Decoder of a run of byte tokens, with U+FFFD for every byte from the first broken one on."""
 
     def __init__(self) -> None:
         self._held, self._broken = b"", False
 
-    def add(self, more: bytes) -> str:
-        """Return the characters that these bytes complete."""
+    def decode(self, more: bytes, *, final: bool = False) -> str:
+        """Return the characters that these bytes complete. final: the run has ended before them;
+        return what the held bytes are."""
+        if final:
+            text = BROKEN * len(self._held)
+            self._held, self._broken = b"", False
+            return text
         if self._broken:
             return BROKEN * len(more)
         self._held += more
@@ -115,12 +105,6 @@ class _ByteRun:
             self._broken = True
             text = BROKEN * len(self._held)
         self._held = b""
-        return text
-
-    def end(self) -> str:
-        """Return what the held bytes are without others after them; the next run is another."""
-        text = BROKEN * len(self._held)
-        self._held, self._broken = b"", False
         return text
 
 
@@ -176,11 +160,6 @@ class StopStrings:
         held, self._held = self._held, ""
         return held
 
-    @property
-    def watching(self) -> bool:
-        """Return whether there is any stop string."""
-        return bool(self._stops)
-
 
 class AnswerText:
     """Decode a response's tokens, up to an end token or a stop string."""
@@ -203,16 +182,13 @@ class AnswerText:
         """
         end = next((i for i, token in enumerate(tokens) if token in self._ends), None)
         spoken = tokens if end is None else tokens[: end + self._include]
-        if not self._stops.watching:
-            text = self._detokenizer.push(spoken)
-        else:
-            text = ""
-            for position, token in enumerate(spoken):
-                may_end = self._tokens + position >= self._least
-                text += self._stops.push(self._detokenizer.push([token]), may_end=may_end)
-                if self._stops.hit:
-                    self.ended = True
-                    return position + 1, text
+        text = ""
+        for position, token in enumerate(spoken):
+            may_end = self._tokens + position >= self._least
+            text += self._stops.push(self._detokenizer.push([token]), may_end=may_end)
+            if self._stops.hit:
+                self.ended = True
+                return position + 1, text
         self._tokens += len(tokens)
         if end is None:
             return len(tokens), text

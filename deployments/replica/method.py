@@ -50,6 +50,7 @@ from workers.bundle import load_bundle, user_cache
 from workers.engine import EngineBusyError, EngineRefusedError, HeadExchanger, Learning
 from workers.loader import load_engine
 from workers.portfolio import served_bundle
+from workers.stream import joined
 from workers.weight_files import target_hash
 
 logger = logging.getLogger(__name__)
@@ -279,7 +280,7 @@ async def merged(
     sent = float("-inf")
     try:
         async for chunk in chunks:
-            held = chunk if held is None else _joined(held, chunk)
+            held = chunk if held is None else joined(held, chunk)
             seconds = interval()
             due = seconds < math.inf and time.monotonic() >= sent + seconds
             if due or chunk.finish_reason is not None:
@@ -293,15 +294,3 @@ async def merged(
 def stream_interval(streams: int) -> float:
     """Return the seconds between two messages of each of a replica's streams."""
     return min(LONGEST_INTERVAL_SECONDS, streams / MESSAGES_PER_SECOND)
-
-
-def _joined(first: DecodeChunk, second: DecodeChunk) -> DecodeChunk:
-    return second.model_copy(
-        update={
-            "text": first.text + second.text,
-            "token_ids": first.token_ids + second.token_ids,
-            "drafted": first.drafted + second.drafted,
-            "logprobs": first.logprobs + second.logprobs,
-            "prompt_logprobs": first.prompt_logprobs + second.prompt_logprobs,
-        }
-    )

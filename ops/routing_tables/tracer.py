@@ -11,7 +11,6 @@ from workers.bundle import Bundle
 from workers.drafting.controller import NOBODY
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
-from workers.torch_engine import registry
 from workers.torch_engine.drafters.adaptive import Suffix
 from workers.torch_engine.engine import load_models
 from workers.torch_engine.interfaces import Proposal, TargetOutput
@@ -20,7 +19,7 @@ from workers.torch_engine.models.layout import Span
 from workers.torch_engine.sequence import DecodeSequence
 from workers.torch_engine.step import step
 from workers.torch_engine.target import Target
-from workers.torch_engine.tree import ROOT, Path
+from workers.torch_engine.tree import Path
 
 DECIDING = ("adaptive",)
 """Drafters that decide by costs and by earlier acceptance, which tracing does not give them."""
@@ -93,22 +92,11 @@ class OneByOne:
         for proposal in proposals:
             text, at = self._texts[proposal.sequence.id], proposal.sequence.output_tokens
             if at:
-                text.accepted.append(_accepted(proposal, text.answer[at:]))
+                text.accepted.append(len(proposal.follow(text.answer[at:])))
             # drafts without an author do not count as rejected ones
             proposal.drafter = NOBODY
             paths.append(Path((), text.answer[at]))
         return paths
-
-
-def _accepted(proposal: Proposal, answer: Sequence[int]) -> int:
-    """Return how many tokens of the response a path of the tree holds."""
-    node = ROOT
-    for count, token in enumerate(answer):
-        following = [c for c in proposal.children(node) if proposal.tokens[c] == token]
-        if not following:
-            return count
-        node = following[0]
-    return len(answer)
 
 
 class Tracer:
@@ -131,7 +119,9 @@ class Tracer:
         slots = config.max_batch * config.max_context
         # prompts are read whole: a drafter that is still reading drafts nothing
         wide = config.model_copy(update={"kv_slots": slots, "prefix_cache": False})
-        self.models = load_models([_traceable(spec) for spec in methods], bundle, wide, slots)
+        for spec in methods:
+            _refuse_untraceable(spec)
+        self.models = load_models(methods, bundle, wide, slots)
         self._plain, self._batch, self._max_tokens = plain, config.max_batch, max_tokens
         self._texts: dict[int, GivenText] = {}
         self._target = GivenTarget(self.models.target, self._texts)
@@ -207,15 +197,11 @@ class Tracer:
         return DecodeSequence(request, stream, tokenizer=self._tokenizer, eos=self._ends)
 
 
-def _traceable(spec: MethodSpec) -> MethodSpec:
-    """Return the method as it drafts for one sequence. Raises ValueError if it cannot be traced."""
+def _refuse_untraceable(spec: MethodSpec) -> None:
+    """Raise ValueError for a method that cannot be traced."""
     if spec.engine != "torch":
         raise ValueError(f"{spec.name}: only methods of the torch engine can be traced")
     if not spec.lossless:
         raise ValueError(f"{spec.name}: a plain answer does not tell what a lossy method accepts")
     if spec.drafter in DECIDING:
         raise ValueError(f"{spec.name}: it drafts by measured costs; use `bench decode` instead")
-    stop = registry.build("stop", spec.stop, None, spec.settings.get("stop", {}))
-    return spec.model_copy(
-        update={"stop": "fixed", "settings": {**spec.settings, "stop": {"gamma": stop.gamma(1)}}}
-    )

@@ -87,6 +87,12 @@ class AnswerMatcher:
             slow = f"it is too slow to follow: {spent.masks} masks took {spent.seconds:.2f} s"
             raise RequestFaultError(self._fault(slow))
 
+    def allowed(self, vocab: int) -> NDArray[np.intp]:
+        """Return the tokens that may follow, ascending. Raises RequestFaultError as `fill`."""
+        bits = llguidance.numpy.allocate_token_bitmask(1, vocab)
+        self.fill(bits, 0)
+        return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
+
     def copy(self, spent: Spent | None = None) -> "AnswerMatcher":
         """Return another matcher at the same place. spent: counts what it costs; by default what
         either costs counts for both."""

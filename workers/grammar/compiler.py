@@ -1,12 +1,15 @@
 """Grammars compiled for a model's vocabulary."""
 
+import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, lru_cache
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from schemas import Grammar
+from workers.engine import EngineRefusedError
 from workers.grammar.specification import GrammarError, check_bounds, lark
 
 CACHED = 64
@@ -56,25 +59,30 @@ class GrammarCompiler:
         """See `wrapped` for the arguments."""
         self._arguments = tokenizer, vocab, frozenset(end)
         self._lock = threading.Lock()
-        self._tokenizer: LLTokenizer | None = None
-        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._compiled = lru_cache(CACHED)(lambda grammar: compiled(grammar, self._tokenizer))
+        # Grammars wait for each other, and nothing else waits for them.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
+
+    async def begin(self, grammar: Grammar) -> LLMatcher:
+        """Return what `start` does, from a thread. Raises EngineRefusedError for a malformed
+        grammar."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self.start, grammar)
+        except GrammarError as error:
+            raise EngineRefusedError(f"grammar: {error}") from error
 
     def start(self, grammar: Grammar) -> LLMatcher:
         """Return a matcher at the beginning of a response. Raises GrammarError for a malformed
         grammar."""
+        matcher = self._compiled(grammar)
         with self._lock:
-            known = self._compiled.get(grammar)
-            self._tokenizer = self._tokenizer or wrapped(*self._arguments)
-            tokenizer = self._tokenizer
-        matcher = known or compiled(grammar, tokenizer)
-        with self._lock:
-            self._compiled[grammar] = matcher
-            self._compiled.move_to_end(grammar)
-            if len(self._compiled) > CACHED:
-                self._compiled.popitem(last=False)
             return matcher.deep_copy()
 
+    @cached_property
+    def _tokenizer(self) -> LLTokenizer:
+        return wrapped(*self._arguments)
+
     def raw(self, token: int) -> bytes:
-        """Return a token's bytes. A grammar must have been started."""
-        assert self._tokenizer is not None
+        """Return a token's bytes."""
         return bytes(self._tokenizer.decode_bytes([token]))

@@ -15,8 +15,6 @@ import signal
 import sys
 from pathlib import Path
 
-import llguidance.numpy
-import numpy as np
 from llguidance import LLTokenizer
 
 from schemas import Grammar
@@ -60,14 +58,12 @@ def check_beginning(matcher: AnswerMatcher, vocab: int, end: frozenset[int]) -> 
         if not waiting:
             raise GrammarError(f"no answer satisfies it: {dead.removeprefix('grammar: ')}")
         here, tokens = waiting.pop()
-        bits = llguidance.numpy.allocate_token_bitmask(1, vocab)
         try:
             here.advance(tokens)
-            here.fill(bits, 0)
+            allowed = here.allowed(vocab).tolist()
         except RequestFaultError as error:
             dead = str(error)
             continue
-        allowed = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
         if here.ended or len(allowed) > MAX_BRANCHES or not end.isdisjoint(allowed):
             return
         waiting += [(here.copy(), [token]) for token in allowed]
@@ -78,10 +74,8 @@ def check_way_back(matcher: AnswerMatcher, vocab: int, end: frozenset[int]) -> N
 
     matcher: at the beginning of a response; it is moved.
     """
-    bits = llguidance.numpy.allocate_token_bitmask(1, vocab)
     try:
-        matcher.fill(bits, 0)
-        for token in np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist():
+        for token in matcher.allowed(vocab).tolist():
             if token not in end:
                 matcher.advance([token])
                 matcher.back()

@@ -10,18 +10,11 @@ from typing import Any
 import httpx
 from tokenizers import Tokenizer
 
-from schemas import (
-    DecodeChunk,
-    DecodeRequest,
-    EngineConfig,
-    FinishReason,
-    LoadReport,
-    MethodSpec,
-)
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, FinishReason, LoadReport, MethodSpec
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
-from workers.engine import EngineBusyError, EngineRefusedError, check_method, load_report
-from workers.engine_load import Answer, EngineLoad
+from workers.engine import EngineBusyError, EngineRefusedError, check_method
+from workers.engine_load import EngineLoad, ScheduledAnswer, load_report
 from workers.grammar.specification import GrammarError
 from workers.http_clients import async_client
 from workers.methods import refused_draft, refused_field
@@ -126,7 +119,7 @@ class OpenAIEngine:
 FINISH: dict[str | None, FinishReason | None] = {None: None, "stop": "stop", "length": "length"}
 
 
-class ServerAnswer(Answer):
+class ServerAnswer(ScheduledAnswer):
     """Build a response from the events of its stream.
 
     drafts: whether the request's method has a drafter.
@@ -164,7 +157,7 @@ class ServerAnswer(Answer):
         if told.token_ids:
             self._stepped()
         kept, text = self._text.push(told.token_ids)
-        self._tokens += told.token_ids[:kept]
+        self.tokens += told.token_ids[:kept]
         reason = "stop" if self._text.ended else FINISH[told.finish_reason]
         chunk = DecodeChunk(
             request_id=self.request.request_id,
@@ -181,10 +174,10 @@ class ServerAnswer(Answer):
     def end(self) -> DecodeChunk:
         """Return the last chunk, with the statistics. Raises ServerError if it has not come."""
         if self.last is None or self.last.finish_reason is None:
-            raise ServerError(f"its stream ended after {len(self._tokens)} tokens of an answer")
+            raise ServerError(f"its stream ended after {self.output_tokens} tokens of an answer")
         return self.last.model_copy(update={"stats": self.stats(self.last.finish_reason)})
 
-    def _counts(self) -> dict[str, Any]:
+    def _counts(self, seconds: float) -> dict[str, Any]:
         """Return the server's counts.
 
         Where it does not count a response's drafts, target_steps is 0, since an event may hold the
@@ -194,7 +187,7 @@ class ServerAnswer(Answer):
         if accepted is not None:
             # Each step emits a token of the target's own, unless an end token came before it.
             steps = max(self._steps, self.output_tokens - accepted)
-        return {
+        return super()._counts(seconds) | {
             "target_steps": steps,
             "drafted_tokens": self._told.drafted or 0,
             "accepted_tokens": self.output_tokens - steps if steps else 0,

@@ -103,12 +103,9 @@ class Constraint:
 
     def _allowed(self, matcher: AnswerMatcher) -> dict[int, bytes]:
         """Return the allowed tokens with their bytes; none if there are more than MOST_FORMS."""
-        bits = llguidance.numpy.allocate_token_bitmask(1, self._vocab)
-        matcher.fill(bits, 0)
-        if np.bitwise_count(bits.view(np.uint32)).sum() > MOST_FORMS:
-            return {}
-        allowed = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
-        return {token: self._raw(token) for token in allowed.tolist()}
+        allowed = matcher.allowed(self._vocab)
+        forms = allowed.tolist() if len(allowed) <= MOST_FORMS else []
+        return {token: self._raw(token) for token in forms}
 
     def _visit(
         self, matcher: AnswerMatcher, tree: TokenTree, node: int, bits: NDArray[np.int32]

@@ -41,7 +41,7 @@ class DrafterGuard:
         """Let a drafter fill the proposals, and return whether it drafted. They are empty where
         it fails or is disabled."""
         ready = [p for p in proposals if not self.is_off(drafter, p.sequence)]
-        if not ready or self.rests(drafter):
+        if not ready or self.failures.rests(drafter.name):
             return False
         error = self.attempt(drafter, ready)
         if error is None:
@@ -88,10 +88,6 @@ class DrafterGuard:
             if (cause := self.attempt(drafter, [alone])) is not None:
                 failed.append((one.sequence, cause))
         return failed
-
-    def rests(self, drafter: Drafter) -> bool:
-        """Return whether a drafter is disabled in this step, and count the step."""
-        return self.failures.rests(drafter.name)
 
     def tell(self, drafter: Drafter, sequence: DecodeSequence, call: Callable[[], None]) -> None:
         """Tell a drafter about a sequence's step, unless it is off the sequence. If that fails,
@@ -177,7 +173,7 @@ def _check(proposals: Sequence[Proposal], limits: Sequence[int], vocab: int) -> 
 
 
 def _check_nodes(tree: TokenTree, vocab: int) -> None:
-    columns = (tree.parents, tree.depths, tree.sampled, tree.q, tree.logits, tree.values)
+    columns = (tree.parents, tree.depths, tree.q, tree.logits, tree.values)
     if any(len(column) != len(tree) for column in columns):
         raise MalformedDraftError("not all of its nodes have a token, a parent and a depth")
     chosen = set[tuple[int, int]]()
@@ -188,8 +184,6 @@ def _check_nodes(tree: TokenTree, vocab: int) -> None:
             raise MalformedDraftError(f"node {node} cannot be below node {parent}")
         if tree.depths[node] != (0 if parent == ROOT else tree.depths[parent] + 1):
             raise MalformedDraftError(f"node {node} is not at depth {tree.depths[node]}")
-        if tree.sampled[node] != (tree.q[node] is not None):
-            raise MalformedDraftError(f"node {node} is sampled without a distribution")
-        if not tree.sampled[node] and (parent, token) in chosen:
+        if tree.q[node] is None and (parent, token) in chosen:
             raise MalformedDraftError(f"token {token} is twice below node {parent}")
         chosen.add((parent, token))

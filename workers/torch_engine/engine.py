@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,8 @@ from workers.bundle import Bundle, BundleError
 from workers.drafting.learned_state import key_of
 from workers.drafting.lookup.datastore import open_datastore
 from workers.end_tokens import end_tokens
-from workers.engine import EngineRefusedError, check_method, check_tokens, load_report
+from workers.engine import EngineRefusedError, check_method, check_tokens
+from workers.engine_load import load_report
 from workers.stream import Stream
 from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.drafter_guard import DrafterGuard
@@ -58,13 +58,11 @@ class TorchEngine:
             target=self._run, args=(methods, bundle, loaded), name="stepper", daemon=True
         )
         self._thread.start()
-        # Grammars wait for each other, and nothing else waits for them.
-        self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         models = loaded.result()
         self._target, self._capacity = models.target, models.capacity
         self._methods, self._scheduler = models.methods, models.scheduler
         context, self._bundle, self._dtype = models.context, bundle, models.dtype
-        self._past, self._guard = context.past, context.guard
+        self._guard = context.guard
         self.threads = models.threads
         """Torch threads that decode; one fewer than configured if that is faster here."""
         self._heads = [one.versions for one in context.drafters if one.versions]
@@ -78,11 +76,8 @@ class TorchEngine:
     async def generate(self, request: DecodeRequest) -> AsyncIterator[DecodeChunk]:
         """Stream a response; see workers.engine.Engine."""
         self._check(request)
-        constraint = None
-        if request.sampling.grammar is not None:
-            constraint = await asyncio.get_running_loop().run_in_executor(
-                self._grammar_threads, self._constraint, request.sampling.grammar
-            )
+        grammar = request.sampling.grammar
+        constraint = None if grammar is None else await self._constraint(grammar)
         sequence = self._sequence(request, constraint)
         self._scheduler.submit(sequence)
         async with aclosing(sequence.stream.chunks(self._scheduler.wake)) as chunks:
@@ -95,14 +90,8 @@ class TorchEngine:
         healthy &= not self._scheduler.stalled(self._config.stall_seconds)
         report = load_report(self._replica, self._methods, self._scheduler, healthy=healthy)
         prefixes = self._scheduler.prefixes.hashes() if self._config.prefix_cache else None
-        return report.model_copy(
-            update={
-                # An upper bound: of past responses and of requests' indexes.
-                "past_bytes": self._past.bytes + sum(one.bytes for one in self._looking_up),
-                "drafter_failures": dict(self._guard.failures.counts),
-                "prefixes": prefixes,
-            }
-        )
+        failures = dict(self._guard.failures.counts)
+        return report.model_copy(update={"drafter_failures": failures, "prefixes": prefixes})
 
     @property
     def exchangeable(self) -> frozenset[str]:
@@ -129,7 +118,6 @@ class TorchEngine:
     def close(self) -> None:
         """Stop the stepper thread; running requests end as cancelled. May be called twice."""
         self._scheduler.stop()
-        self._grammar_threads.shutdown(wait=False, cancel_futures=True)
         self._thread.join(CLOSE_SECONDS)
         for one in self._looking_up:
             if one.controller.state is not None:
@@ -174,15 +162,11 @@ class TorchEngine:
         backend = self._tokenizer.to_str()
         return GrammarCompiler(backend, self._target.model.vocab, self._eos)
 
-    def _constraint(self, grammar: Grammar) -> Constraint:
+    async def _constraint(self, grammar: Grammar) -> Constraint:
         """Return a grammar's constraint. Raises EngineRefusedError for a malformed grammar."""
-        from workers.grammar.specification import GrammarError
         from workers.torch_engine.constraint import Constraint
 
-        try:
-            matcher = self._grammars.start(grammar)
-        except GrammarError as error:
-            raise EngineRefusedError(f"grammar: {error}") from error
+        matcher = await self._grammars.begin(grammar)
         return Constraint(matcher, self._target.model.vocab, self._eos, self._grammars.raw)
 
     def _check(self, request: DecodeRequest) -> None:

@@ -142,8 +142,9 @@ class Tree(Protocol):
 class Stop(Protocol):
     """How much to draft now."""
 
-    def limit(self, sequence: DecodeSequence, batch: int) -> int:
-        """Return the greatest number of levels of this step, before drafting."""
+    @property
+    def limit(self) -> int:
+        """The greatest number of levels."""
         ...
 
     def goes_on(self, proposal: Proposal) -> bool:

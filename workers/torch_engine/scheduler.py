@@ -66,12 +66,9 @@ class Scheduler:
     ) -> None:
         self.target = target
         self._methods = methods
-        self._most = limits.rows
-        self.slots_each = limits.capacity
+        self._limits, self.slots_each = limits, limits.capacity
         self._rows = Rows(target.pool, methods, drafters, guard, remembers=limits.prefix_cache)
         self.prefixes = self._rows.prefixes
-        self._max_waiting = limits.max_waiting
-        self._chunk, self._joint = limits.chunk, limits.joint
         self._past = past
         self._work = threading.Condition()
         self._waiting: deque[DecodeSequence] = deque()
@@ -86,11 +83,11 @@ class Scheduler:
         with self._work:
             if self._stopping:
                 raise EngineBusyError("the engine is shut down: send the request elsewhere")
-            slots = self._most + self._max_waiting
+            slots = self._limits.rows + self._limits.max_waiting
             if len(self._waiting) + len(self._running) >= slots:
                 raise EngineBusyError(
                     f"{len(self._running)} requests run and {len(self._waiting)} wait "
-                    f"(engine.max_waiting is {self._max_waiting}): try again later"
+                    f"(engine.max_waiting is {self._limits.max_waiting}): try again later"
                 )
             self._waiting.append(sequence)
             self._work.notify()
@@ -114,7 +111,7 @@ class Scheduler:
     @property
     def free_slots(self) -> int:
         """Tokens that the KV pool has room for (any thread)."""
-        return (self._most - len(self._running)) * self.slots_each
+        return (self._limits.rows - len(self._running)) * self.slots_each
 
     def underway(self) -> tuple[list[DecodeSequence], list[DecodeSequence]]:
         """Return the running and the waiting sequences (any thread)."""
@@ -161,7 +158,7 @@ class Scheduler:
         """Read up to a chunk of prompt tokens, oldest prompt first, while decoding sequences
         wait. A prompt's end emits a token."""
         decoding = [s for s in self._running if s.output_tokens]
-        budget, clock = self._chunk, time.perf_counter()
+        budget, clock = self._limits.chunk, time.perf_counter()
         while budget > 0 and (prompts := self._unread(budget)):
             tokens = min(sum(prompt.unread for prompt in prompts), budget)
             budget -= tokens
@@ -172,15 +169,15 @@ class Scheduler:
                 errors = step(prompts, self.target, self._methods)
             for error in errors:
                 self._fail(error)
-        if budget < self._chunk:
+        if budget < self._limits.chunk:
             seconds = time.perf_counter() - clock
             for sequence in decoding:
-                sequence.tally.stalled_seconds += seconds
+                sequence.seconds["stalled_seconds"] += seconds
 
     def _unread(self, budget: int) -> list[DecodeSequence]:
         """Return the oldest unread prompt, and the next ones that are read with it."""
         unread = [s for s in self._running if not s.output_tokens]
-        together, room = list[DecodeSequence](), min(self._joint, budget)
+        together, room = list[DecodeSequence](), min(self._limits.joint, budget)
         while (prompt := unread.pop(0) if unread else self._admitted(together, room)) is not None:
             if together and prompt.unread > room:
                 break
@@ -193,7 +190,7 @@ class Scheduler:
         wait until these are read, whose rows may then hold its prompt.
         """
         with self._work:
-            if not self._waiting or len(self._running) == self._most:
+            if not self._waiting or len(self._running) == self._limits.rows:
                 return None
             sequence = self._waiting[0]
         # Without the lock, as searching takes time: only this thread takes from the line.

@@ -3,73 +3,31 @@
 import itertools
 import random
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 from tokenizers import Tokenizer
 
-from schemas import (
-    DecodeRequest,
-    DecodeStats,
-    DrafterStats,
-    FinishReason,
-    SamplingParams,
-    TokenLogprobs,
-)
+from schemas import DecodeRequest, DrafterStats, FinishReason, SamplingParams, TokenLogprobs
 from workers.drafting.lookup.prediction import Prediction
+from workers.engine_load import Answer
 from workers.stream import Stream
-from workers.text import AnswerText, is_looping
 from workers.torch_engine.logit_processor import LogitProcessor
 from workers.torch_engine.models.kv_pool import Lease
-from workers.torch_engine.tree import ROOT, Path, TokenTree
+from workers.torch_engine.tree import Path, TokenTree
 
 _ids = itertools.count()
 
 
-@dataclass(slots=True)
-class Tally:
-    """What a sequence has cost so far. A phase's seconds are wall-clock seconds of its steps."""
-
-    target_steps: int = 0
-    decode_steps: int = 0
-    by_method: Counter[str] = field(default_factory=Counter)
-    drafted: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    by_drafter: dict[str, list[int]] = field(default_factory=dict)
-    draft_seconds: float = 0.0
-    verify_seconds: float = 0.0
-    sample_seconds: float = 0.0
-    stalled_seconds: float = 0.0
-
-    def count_step(self, batch: Mapping[str, int]) -> None:
-        """Count one step after the first token, of so many sequences of each method."""
-        self.decode_steps += 1
-        for method, sequences in batch.items():
-            self.by_method[method] += sequences
-
-    def count_levels(self, proposed: int, accepted: int, drafter: str | None) -> None:
-        """Count one step's drafted and accepted levels by their position, and by the drafter where
-        there are several."""
-        if drafter is not None:
-            counts = self.by_drafter.setdefault(drafter, [0, 0, 0])
-            for at, more in enumerate((1, proposed, accepted)):
-                counts[at] += more
-        while len(self.drafted) < proposed:
-            self.drafted.append(0)
-            self.accepted.append(0)
-        for position in range(proposed):
-            self.drafted[position] += 1
-            self.accepted[position] += position < accepted
+PHASES = ("draft_seconds", "verify_seconds", "sample_seconds", "stalled_seconds")
 
 
-def generator(seed: int | None) -> random.Random:
-    """Return a request's random generator; a new one each time without a seed."""
-    return random.Random(seed)
+class DecodeSequence(Answer):
+    """A request's tokens, lease of the KV pool, generator and statistics.
 
-
-class DecodeSequence:
-    """A request's tokens, lease of the KV pool, generator and statistics."""
+    seconds: of the sequence's steps by phase, on the wall clock. drafted, accepted: levels.
+    """
 
     def __init__(
         self,
@@ -80,14 +38,12 @@ class DecodeSequence:
         eos: frozenset[int],
         processor: LogitProcessor | None = None,
     ) -> None:
+        super().__init__(request, tokenizer, eos)
         self.id = next(_ids)
-        self.request = request
         self.stream = stream
-        self.tokens: list[int] = list(request.known_token_ids)
-        self.prompt_tokens = len(self.tokens)
-        """Tokens before the first emitted one, including a begun response's."""
-        self.rng = generator(request.seed)
-        self.tally = Tally()
+        self.rng = random.Random(request.seed)
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.drafted = self.accepted = 0
         self.finished: FinishReason | None = None
         self.processor = processor
         self._prompt_logprobs: list[TokenLogprobs] = []
@@ -97,14 +53,9 @@ class DecodeSequence:
         """What look-ups may copy from, if the client predicted the response."""
         self.head_versions: dict[str, int] = {}
         """By part: the version of the head that drafts. Set by HeadVersions."""
-        self._text = AnswerText(tokenizer, eos, request.sampling)
-        self._text.go_on(request.answered_token_ids)
+        self._by_drafter: dict[str, Counter[str]] = defaultdict(Counter)
         self._lease: Lease | None = None
-        self._submitted = time.perf_counter()
-        self._cached = 0
         self._admitted = 0.0
-        self._first = 0.0
-        self._last = 0.0
 
     @property
     def method(self) -> str:
@@ -117,16 +68,6 @@ class DecodeSequence:
         return self.request.sampling
 
     @property
-    def output_tokens(self) -> int:
-        """Tokens emitted so far."""
-        return len(self.tokens) - self.prompt_tokens
-
-    @property
-    def answer_index(self) -> int:
-        """The next token's index in the response, which another replica may have begun."""
-        return len(self.request.answered_token_ids) + self.output_tokens
-
-    @property
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
         return self.sampling.max_tokens - self.answer_index
@@ -136,11 +77,6 @@ class DecodeSequence:
         """Longest draft that may be verified in the next step, in levels."""
         longest, most = self.remaining - 1, self.request.max_draft_tokens
         return longest if most is None else min(longest, most)
-
-    @property
-    def outstanding(self) -> int:
-        """Tokens that the load still counts for it."""
-        return self.request.outstanding(self.answer_index)
 
     @property
     def unread(self) -> int:
@@ -202,72 +138,44 @@ class DecodeSequence:
         self.tokens.extend(emitted[:kept])
         self._last = time.perf_counter()
         self._first = self._first or self._last
-        self.tally.target_steps += 1
+        self._steps += 1
         if self.prediction is not None:
             copied, accepted = _copied(tree, path, self.prediction.ahead)
             self.prediction.count(copied, min(accepted, kept))
-        self.tally.count_levels(tree.drafted_levels, min(len(path.nodes), kept), drafter)
+        drafted, accepted = tree.drafted_levels, min(len(path.nodes), kept)
+        self.drafted, self.accepted = self.drafted + drafted, self.accepted + accepted
+        if drafter is not None:
+            counts = self._by_drafter[drafter]
+            counts.update(steps=1, drafted_tokens=drafted, accepted_tokens=accepted)
         if self._text.ended:
             self.finished = "stop"
         elif self.remaining == 0:
             self.finished = "length"
         if self.finished is not None:
             text += self._text.flush()
-        drafted = [position < len(path.nodes) for position in range(kept)]
+        was_drafted = [position < len(path.nodes) for position in range(kept)]
         told, self._prompt_logprobs = self._prompt_logprobs, []
-        self.stream.push(text, emitted[:kept], drafted, logprobs[:kept], told)
+        self.stream.push(text, emitted[:kept], was_drafted, logprobs[:kept], told)
 
-    def stats(self, reason: FinishReason) -> DecodeStats:
-        """Return the response's statistics so far."""
-        tally, end = self.tally, self._last or time.perf_counter()
-        decode = self._last - self._first
-        phases = tally.draft_seconds + tally.verify_seconds + tally.sample_seconds
-        phases += tally.stalled_seconds
-        admitted = self._admitted or end
-        return DecodeStats(
-            request_id=self.request.request_id,
-            method=self.method,
-            temperature=self.sampling.temperature,
-            prompt_tokens=self.prompt_tokens,
-            cached_prompt_tokens=self._cached,
-            output_tokens=self.output_tokens,
-            context_length=len(self.tokens),
-            target_steps=tally.target_steps,
-            drafted_tokens=sum(tally.drafted),
-            accepted_tokens=sum(tally.accepted),
-            drafted_prediction_tokens=self.prediction.drafted if self.prediction else 0,
-            accepted_prediction_tokens=self.prediction.accepted if self.prediction else 0,
-            drafted_by_position=tuple(tally.drafted),
-            accepted_by_position=tuple(tally.accepted),
-            by_drafter={
-                name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
-                for name, (steps, drafted, accepted) in tally.by_drafter.items()
-            },
-            head_versions=dict(self.head_versions),
-            queue_seconds=max(0.0, admitted - self._submitted),
-            first_token_seconds=self._first - self._submitted if self._first else 0.0,
-            decode_seconds=decode,
-            stalled_seconds=min(decode, tally.stalled_seconds),
-            total_seconds=max(0.0, end - self._submitted),
-            draft_seconds=tally.draft_seconds,
-            verify_seconds=tally.verify_seconds,
-            sample_seconds=tally.sample_seconds,
-            other_seconds=max(0.0, decode - phases),
-            mean_batch=tally.by_method.total() / tally.decode_steps if tally.decode_steps else 1.0,
-            batch_by_method={n: c / tally.decode_steps for n, c in tally.by_method.items()},
-            finish_reason=reason,
-            looping=is_looping(self.tokens[len(self.request.prompt_token_ids) :]),
-        )
+    def _counts(self, seconds: float) -> dict[str, Any]:
+        admitted = self._admitted or time.perf_counter()
+        return {
+            **super()._counts(seconds),
+            **self.seconds,
+            "drafted_tokens": self.drafted,
+            "accepted_tokens": self.accepted,
+            "drafted_prediction_tokens": self.prediction.drafted if self.prediction else 0,
+            "accepted_prediction_tokens": self.prediction.accepted if self.prediction else 0,
+            "by_drafter": {n: DrafterStats(**told) for n, told in self._by_drafter.items()},
+            "head_versions": dict(self.head_versions),
+            "queue_seconds": admitted - self._submitted,
+            "stalled_seconds": min(seconds, self.seconds["stalled_seconds"]),
+            "other_seconds": max(0.0, seconds - sum(self.seconds.values())),
+        }
 
 
 def _copied(tree: TokenTree, path: Path, text: Sequence[int]) -> tuple[int, int]:
     """Return how many levels of a tree are the tokens of a text, and how many of them were
     accepted."""
-    node, nodes = ROOT, list[int]()
-    for token in text:
-        same = [child for child in tree.children(node) if tree.tokens[child] == token]
-        if not same:
-            break
-        node = same[0]
-        nodes.append(node)
+    nodes = tree.follow(text)
     return len(nodes), len({*nodes} & {*path.nodes})

@@ -51,14 +51,14 @@ def step(
     clock = time.perf_counter()
     ordered = sorted(batch, key=lambda s: s.lease.row)
     before = [sequence.output_tokens for sequence in ordered]
-    proposals = [_blank(s, methods[s.method], len(batch)) for s in ordered]
+    proposals = [_blank(s, methods[s.method]) for s in ordered]
     free = _draft(proposals, methods)
     rows = len(ordered) + sum(map(len, proposals))
     drafting = time.perf_counter() - clock
     together = Counter(sequence.method for sequence in batch)
     for sequence in ordered:
         if sequence.output_tokens:
-            sequence.tally.count_step(together)
+            sequence.by_method.update(together)
     errors = _decode(proposals, target, methods)
     if free and all(before) and not errors:
         tokens = sum(sequence.output_tokens for sequence in ordered) - sum(before)
@@ -145,21 +145,15 @@ def read_chunk(
     sequence: DecodeSequence, tokens: int, target: Target, method: Method
 ) -> list[StepError]:
     """Read a chunk of a longer prompt, and emit nothing."""
-    plan = method.plan
-    proposal = Proposal(sequence=sequence, plan=plan, limit=0, chunk=tokens)
+    proposal = Proposal(sequence=sequence, plan=method.plan, limit=0, chunk=tokens)
     path = Path((), sequence.tokens[sequence.lease.length + tokens])
     try:
         output = _forward([proposal], target)
         if any(output.read(best=False)):
             raise NotANumberError(NOT_NUMBERS)
-        sequence.read_prompt(prompt_logprobs(proposal, output))
-        target.commit(proposal, path, output)
-        method.guard.tell(
-            plan.drafter, sequence, lambda: plan.drafter.commit(proposal, path, output)
-        )
     except Exception as error:
         return [StepError(sequence, error)]
-    return []
+    return _settle(proposal, path, output, target, {method.name: method})
 
 
 def _settle(
@@ -169,29 +163,25 @@ def _settle(
     target: Target,
     methods: Mapping[str, Method],
 ) -> list[StepError]:
-    """Move every part with state on to the path, then emit its tokens."""
+    """Move every part with state on to the path, then emit its tokens if it is no chunk."""
     sequence, plan = proposal.sequence, proposal.plan
     guard = methods[sequence.method].guard
     try:
         sequence.read_prompt(prompt_logprobs(proposal, output))
         target.commit(proposal, path, output)
         guard.tell(plan.drafter, sequence, lambda: plan.drafter.commit(proposal, path, output))
-        sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
+        if proposal.chunk is None:
+            sequence.emit(proposal, path, token_logprobs(proposal, path, output), proposal.drafter)
     except Exception as error:
         return [StepError(sequence, error)]
     return []
 
 
-def _blank(sequence: DecodeSequence, method: Method, batch: int) -> Proposal:
+def _blank(sequence: DecodeSequence, method: Method) -> Proposal:
     """Return an empty proposal, limited to the tokens that may still be emitted."""
-    plan, limit = method.plan, 0
-    if method.guard.is_off(plan.drafter, sequence):
-        return Proposal(sequence=sequence, plan=plan, limit=limit)
-    try:
-        if sequence.output_tokens:
-            limit = min(plan.stop.limit(sequence, batch), sequence.draftable)
-    except Exception as error:
-        method.guard.blame(plan.drafter, [sequence], error, again=False)
+    plan = method.plan
+    drafts = sequence.output_tokens and not method.guard.is_off(plan.drafter, sequence)
+    limit = min(plan.stop.limit, sequence.draftable) if drafts else 0
     return Proposal(sequence=sequence, plan=plan, limit=limit)
 
 
@@ -271,8 +261,7 @@ def _book(proposals: Sequence[Proposal], phase: str, seconds: float) -> None:
     """Add a phase's seconds to its sequences; the first token's step is not decoding."""
     for proposal in proposals:
         if proposal.sequence.output_tokens:
-            tally = proposal.sequence.tally
-            setattr(tally, phase, getattr(tally, phase) + seconds)
+            proposal.sequence.seconds[phase] += seconds
 
 
 def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:

@@ -20,8 +20,8 @@ class TokenTree:
     """Tokens under one root; nodes are numbered parents first.
 
     tokens, parents, depths: per node; a first-level node has parent ROOT and depth 0.
-    sampled: drawn from the drafter's warped distribution (then `q` holds it), else chosen.
-    q: [vocab] float32 the node was drawn from, after the request's temperature, top-k and top-p.
+    q: [vocab] float32 that the node was drawn from, the drafter's distribution after the request's
+    temperature, top-k and top-p; None for a chosen node.
     logits: the drafter's raw logits at the node's parent, one row, where the drafter has any.
     values: per node the sum of log q along its path, 0.0 where the drafting does not compute it.
     frontier: nodes (or ROOT) that the drafter may still extend.
@@ -33,7 +33,6 @@ class TokenTree:
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
-    sampled: list[bool] = field(default_factory=list)
     q: list[Tensor | None] = field(default_factory=list)
     logits: list[DraftLogits | None] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -58,7 +57,6 @@ class TokenTree:
         self.tokens.append(token)
         self.parents.append(parent)
         self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
-        self.sampled.append(q is not None)
         self.q.append(q)
         self.logits.append(logits)
         self.values.append(value)
@@ -68,7 +66,7 @@ class TokenTree:
         """Drop all nodes but these (ascending, with their ancestors) and number them anew."""
         place = {node: index for index, node in enumerate(nodes)} | {ROOT: ROOT}
         self.parents = [place[self.parents[node]] for node in nodes]
-        for name in ("tokens", "depths", "sampled", "q", "logits", "values"):
+        for name in ("tokens", "depths", "q", "logits", "values"):
             column = getattr(self, name)
             setattr(self, name, [column[node] for node in nodes])
         self.frontier = [place[node] for node in self.frontier if node in place]
@@ -77,7 +75,7 @@ class TokenTree:
 
     def clear(self) -> None:
         """Drop all nodes, even of a malformed tree."""
-        self.tokens, self.parents, self.depths, self.sampled = [], [], [], []
+        self.tokens, self.parents, self.depths = [], [], []
         self.q, self.logits, self.values = [], [], []
         self.frontier, self.cached, self.is_chain = [ROOT], [], True
 
@@ -85,6 +83,21 @@ class TokenTree:
         """Return the nodes under `node`, in the order they were added."""
         first = node + 1
         return [i for i in range(first, len(self.parents)) if self.parents[i] == node]
+
+    def child(self, node: int, token: int) -> int | None:
+        """Return the first node under `node` with this token; None without one."""
+        return next((child for child in self.children(node) if self.tokens[child] == token), None)
+
+    def follow(self, tokens: Sequence[int]) -> list[int]:
+        """Return the nodes of these tokens, from the first level down as far as there are any."""
+        node, found = ROOT, list[int]()
+        for token in tokens:
+            child = self.child(node, token)
+            if child is None:
+                break
+            node = child
+            found.append(node)
+        return found
 
     def path_to(self, node: int) -> tuple[int, ...]:
         """Return the nodes from the first level down to `node`; none for ROOT."""

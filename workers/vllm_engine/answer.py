@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,16 +14,10 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine import async_llm
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
-from schemas import (
-    DecodeChunk,
-    DecodeRequest,
-    DrafterStats,
-    FinishReason,
-    TokenLogprobs,
-)
+from schemas import DecodeChunk, DecodeRequest, DrafterStats, FinishReason, TokenLogprobs
 from workers.drafting.controller import NOBODY, PREDICTION
 from workers.engine import RequestFaultError
-from workers.engine_load import Answer, EngineLoad
+from workers.engine_load import EngineLoad, ScheduledAnswer
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.specification import lark
 from workers.methods import KEPT_KEY, METHOD_KEY
@@ -74,7 +68,7 @@ class AnswerError(RuntimeError):
     """vLLM returned something that is not a response to the request."""
 
 
-class VllmAnswer(Answer):
+class VllmAnswer(ScheduledAnswer):
     """Build a request's text and statistics from the steps of an engine."""
 
     def __init__(
@@ -107,7 +101,7 @@ class VllmAnswer(Answer):
             self._stepped()
             self._accepted += accepted
         kept, text = self._text.push(tokens)
-        self._tokens.extend(tokens[:kept])
+        self.tokens.extend(tokens[:kept])
         if self._text.ended:
             self.finished = "stop"
         if self.finished is not None:
@@ -139,22 +133,17 @@ class VllmAnswer(Answer):
             raise RequestFaultError(
                 f"grammar: vLLM could not follow it after {self.output_tokens} tokens"
             )
-        if self.finished == "stop" and self._tokens[-1] in self._eos:
-            matcher.advance(self._tokens[:-1])
+        if self.finished == "stop" and self.tokens[-1] in self._eos:
+            matcher.advance(self.tokens[self.prompt_tokens : -1])
             if not matcher.ended:
                 raise RequestFaultError(
                     f"grammar: no token may follow after {self.output_tokens - 1} tokens"
                 )
 
-    def _counts(self) -> dict[str, Any]:
-        drafted = [drafted for drafted, _ in self._by_step]
-        accepted = self._accepted_by_step()
-        return {
-            "target_steps": self._steps,
-            "drafted_tokens": sum(drafted),
-            "accepted_tokens": sum(accepted),
-            "drafted_by_position": _by_position(drafted),
-            "accepted_by_position": _by_position(accepted, max(drafted, default=0)),
+    def _counts(self, seconds: float) -> dict[str, Any]:
+        return super()._counts(seconds) | {
+            "drafted_tokens": sum(drafted for drafted, _ in self._by_step),
+            "accepted_tokens": sum(self._accepted_by_step()),
             "head_versions": self.head_versions(),
         }
 
@@ -166,25 +155,21 @@ class VllmAnswer(Answer):
         """
         decode_steps = max(0, self._steps - 1)
         authors = authors[:decode_steps]
-        counts = {NOBODY: [decode_steps - len(authors), 0, 0]}
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        idle = decode_steps - len(authors)
+        counts[NOBODY].update(steps=idle, drafted_tokens=0, accepted_tokens=0)
         drafted = [drafted for drafted, _ in self._by_step]
         tokens = iter(zip(drafted, self._accepted_by_step(), strict=True))
         for author in authors:
-            of_step = (0, 0) if author == NOBODY else next(tokens, (0, 0))
-            for at, more in enumerate((1, *of_step)):
-                counts.setdefault(author, [0, 0, 0])[at] += more
-        by_drafter = {
-            name: DrafterStats(steps=steps, drafted_tokens=drafted, accepted_tokens=accepted)
-            for name, (steps, drafted, accepted) in counts.items()
-            if steps
-        }
+            more, kept = (0, 0) if author == NOBODY else next(tokens, (0, 0))
+            counts[author].update(steps=1, drafted_tokens=more, accepted_tokens=kept)
+        by_drafter = {n: DrafterStats(**told) for n, told in counts.items() if told["steps"]}
         assert last.stats is not None
-        _, drafted_of_it, accepted_of_it = counts.get(PREDICTION, (0, 0, 0))
         stats = last.stats.model_copy(
             update={
                 "by_drafter": by_drafter,
-                "drafted_prediction_tokens": drafted_of_it,
-                "accepted_prediction_tokens": accepted_of_it,
+                "drafted_prediction_tokens": counts[PREDICTION]["drafted_tokens"],
+                "accepted_prediction_tokens": counts[PREDICTION]["accepted_tokens"],
             }
         )
         return last.model_copy(update={"stats": stats})
@@ -206,14 +191,6 @@ class VllmAnswer(Answer):
         if self.finished is None or not self._by_step:
             return max(0, emitted - 1)
         return min(emitted, sum(accepted for _, accepted in self._by_step) - self._accepted)
-
-
-def _by_position(counts: list[int], length: int = 0) -> tuple[int, ...]:
-    """Return how many of the steps' counts reach each position."""
-    return tuple(
-        sum(count > position for count in counts)
-        for position in range(max([length, *counts], default=0))
-    )
 
 
 def _prompt_logprobs(output: RequestOutput) -> tuple[TokenLogprobs, ...]:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
@@ -22,28 +21,14 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-from schemas import (
-    DecodeChunk,
-    DecodeRequest,
-    EngineConfig,
-    Grammar,
-    LoadReport,
-    MethodSpec,
-)
+from schemas import DecodeChunk, DecodeRequest, EngineConfig, LoadReport, MethodSpec
 from workers.bundle import Bundle, BundleError
 from workers.drafting.learned_state import key_of
 from workers.end_tokens import end_tokens
-from workers.engine import (
-    EngineRefusedError,
-    RequestFaultError,
-    check_method,
-    check_tokens,
-    load_report,
-)
-from workers.engine_load import EngineLoad, RecentPrefixes
+from workers.engine import EngineRefusedError, RequestFaultError, check_method, check_tokens
+from workers.engine_load import EngineLoad, RecentPrefixes, load_report
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.compiler import GrammarCompiler
-from workers.grammar.specification import GrammarError
 from workers.methods import refused_draft, refused_field
 from workers.portfolio import ADAPTIVE
 from workers.vllm_engine.adapter_files import FIELD
@@ -94,8 +79,6 @@ class VllmEngine:
         self._llm: AsyncLLM | None = llm
         self._failures: dict[str, int] = {}
         self._asking: asyncio.Task[None] | None = None
-        # Grammars wait for each other, and nothing else waits for them.
-        self._grammar_threads = ThreadPoolExecutor(2, thread_name_prefix="grammar")
         self._grammars = GrammarCompiler(self._tokenizer.to_str(), self._vocab, self._eos)
 
     @property
@@ -110,7 +93,7 @@ class VllmEngine:
         if llm is None:
             raise EngineRefusedError("the engine is closed")
         grammar = request.sampling.grammar
-        matcher = None if grammar is None else await self._matcher(grammar)
+        matcher = None if grammar is None else AnswerMatcher(await self._grammars.begin(grammar))
         params = sampling_params(request, self._eos)
         answer = VllmAnswer(request, self._tokenizer, self._eos, self._load)
         self._load.begin(answer)
@@ -147,7 +130,7 @@ class VllmEngine:
         finally:
             self._load.end(answer)
             if self._prefixes is not None and answer.output_tokens:
-                self._prefixes.add(answer.known_tokens, request.scope, self._load.slots)
+                self._prefixes.add(answer.tokens, request.scope, self._load.slots)
 
     def load(self) -> LoadReport:
         """Return the present load. Safe in any thread; never waits for a step."""
@@ -186,21 +169,9 @@ class VllmEngine:
 
     def close(self) -> None:
         """End vLLM's processes and running requests, with an error. May be called twice."""
-        self._grammar_threads.shutdown(wait=False, cancel_futures=True)
         llm, self._llm = self._llm, None
         if llm is not None:
             llm.shutdown(timeout=CLOSE_SECONDS)
-
-    async def _matcher(self, grammar: Grammar) -> AnswerMatcher:
-        """Compile a grammar. Raises EngineRefusedError for a malformed one."""
-        loop = asyncio.get_running_loop()
-        try:
-            started = await loop.run_in_executor(
-                self._grammar_threads, self._grammars.start, grammar
-            )
-        except GrammarError as error:
-            raise EngineRefusedError(f"grammar: {error}") from error
-        return AnswerMatcher(started)
 
     async def _load_head(self, part: str, folder: Path) -> None:
         if self._llm is None:

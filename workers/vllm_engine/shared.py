@@ -18,13 +18,8 @@ from workers.vllm_engine.drafting.portfolio import (
     Learned,
     Options,
     Portfolio,
-    Stored,
 )
-from workers.vllm_engine.speculation import (
-    REJECTION_SAMPLE_METHODS,
-    draft_tokens,
-    verification,
-)
+from workers.vllm_engine.speculation import REJECTION_SAMPLE_METHODS, draft_tokens, verification
 from workers.vllm_engine.speculation import speculative_config as own_config
 
 HOSTS = ("mtp", "eagle3", "eagle", "draft_model")
@@ -73,8 +68,7 @@ def additional_config(
     portfolio = _portfolio(specs, bundle)
     if datastore is not None and portfolio.adaptive is not None:
         open_datastore(datastore, bundle)  # vLLM's processes would hide the error
-        stored = Stored(datastore, bundle.tokenizer_hash)
-        options = replace(portfolio.adaptive, stored=stored)
+        options = replace(portfolio.adaptive, stored=(datastore, bundle.tokenizer_hash))
         portfolio = replace(portfolio, adaptive=options)
     return {KEY: PORTFOLIO.dump_python(portfolio, mode="json")}
 

@@ -176,7 +176,7 @@ def test_look_ups_are_drafted_and_learned_from() -> None:
     world.controller.learn("a", [5], verified=3)
     assert world.look_ups.trust < 1.0
     world.controller.forget("a")
-    assert not world.look_ups.bytes
+    assert not world.look_ups._texts
 
 
 def test_long_sure_look_ups_are_taken_instead_of_a_learned_draft() -> None:

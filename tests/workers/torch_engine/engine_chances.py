@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -38,7 +39,8 @@ async def answers_p_value(
         asked = {"max_tokens": TOKENS + 2, **options}
         return tuple((await decode(engine, method.name, PROMPT, **asked)).tokens[:TOKENS])
 
-    with patch.object(sequence, "generator", lambda _: next(generators)):
+    in_order = SimpleNamespace(Random=lambda _: next(generators))
+    with patch.object(sequence, "random", in_order):
         answers = Counter(await asyncio.gather(*(tokens() for _ in range(SAMPLES))))
     model = hugging_face(bundle.part("target"))
 

@@ -5,7 +5,6 @@ thousands of sequences take a step together.
 """
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.tree import ROOT
 from workers.torch_engine.trees.chain import Chain
-from workers.torch_engine.verifiers import dead_nodes
+from workers.torch_engine.verifiers import dead_nodes, one_hot, target_choice
 
 VOCAB = 5
 TOKENS = 3
@@ -251,7 +250,10 @@ def error_of_a_step(verifier: Verifier, draft: Drafting) -> float:
         last.update((p.sequence.id, w / w.sum()) for p, w in zip(ended, weights, strict=True))
         return [0] * len(ended)
 
-    with patch.object(sys.modules[type(verifier).__module__], "draw_bonus", note):
+    with (
+        patch.object(one_hot, "draw_bonus", note),
+        patch.object(target_choice, "draw_bonus", note),
+    ):
         paths = verifier.verify(proposals, _target(proposals))
     found = torch.zeros(VOCAB)
     for proposal, path in zip(proposals, paths, strict=True):

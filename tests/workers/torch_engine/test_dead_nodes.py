@@ -21,9 +21,8 @@ from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.processed_logits import process
 from workers.torch_engine.tree import ROOT, Path
 from workers.torch_engine.verifiers import dead_nodes
-from workers.torch_engine.verifiers.multi_step import MultiStep
+from workers.torch_engine.verifiers.multi_step import MultiStep, Rejection
 from workers.torch_engine.verifiers.one_hot import OneHot
-from workers.torch_engine.verifiers.rejection import Rejection
 from workers.torch_engine.verifiers.target_choice import TargetChoice
 
 DEAD = 3

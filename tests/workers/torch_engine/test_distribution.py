@@ -19,7 +19,8 @@ from schemas import MethodSpec, SamplingParams
 from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.torch_engine import registry
-from workers.torch_engine.sequence import Tally
+from workers.torch_engine.sequence import DecodeSequence
+from workers.torch_engine.tree import TokenTree
 
 RIGHT = 1e-3
 COUNT = 2000
@@ -144,12 +145,12 @@ async def test_a_whole_engine_that_chooses_among_drafters(
     method = get_method("adaptive").model_copy(update={"settings": settings})
     wishes = {"temperature": 0.8, "top_k": 4}
     used = Counter[str]()
-    count = Tally.count_levels
+    emit = DecodeSequence.emit
 
-    def counted(tally: Tally, proposed: int, accepted: int, name: str | None) -> None:
-        used[name or ""] += proposed
-        count(tally, proposed, accepted, name)
+    def counted(sequence: DecodeSequence, tree: TokenTree, *told: Any) -> None:
+        used[told[-1] or ""] += tree.drafted_levels
+        emit(sequence, tree, *told)
 
-    monkeypatch.setattr(Tally, "count_levels", counted)
+    monkeypatch.setattr(DecodeSequence, "emit", counted)
     assert await answers_p_value(load_engine, five, method, wishes, world.VOCAB) > RIGHT
     assert all(used[name] > 100 for name in ("medusa", "eagle3", "suffix"))

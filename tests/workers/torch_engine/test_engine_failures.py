@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -231,7 +232,8 @@ async def test_a_drawn_token_does_not_change_the_distribution(load_engine, five)
     with torch.inference_mode():
         engine._target.model.embedding[spoilt] = torch.nan
     generators, counts = map(random.Random, itertools.count()), list[Counter[Sequence[int]]]()
-    with patch.object(sequence, "generator", lambda _: next(generators)):
+    in_order = SimpleNamespace(Random=lambda _: next(generators))
+    with patch.object(sequence, "random", in_order):
         for method in methods:
             asked = {"max_tokens": 5, "temperature": 1.0}
             jobs = [decode(engine, method, [0, 1, 2], **asked) for _ in range(samples)]

@@ -9,9 +9,7 @@ import pytest
 from decoding import LOSSLESS, Answer, assert_greedy, decode, request
 from rig import Rig
 
-from schemas import MethodSpec
 from workers.bundle import Bundle
-from workers.methods import get_method
 from workers.torch_engine.sequence import DecodeSequence
 
 
@@ -36,8 +34,7 @@ async def test_drafts_are_accepted_and_counted(load_engine, byte_bundle: Bundle,
         stats = answer.stats
         assert stats.batch_by_method == {method: 1.0}
         assert stats.output_tokens == len(answer.tokens) == len(answer.drafted)
-        assert sum(answer.drafted) == stats.accepted_tokens == sum(stats.accepted_by_position)
-        assert stats.drafted_tokens == sum(stats.drafted_by_position)
+        assert sum(answer.drafted) == stats.accepted_tokens
         assert stats.target_steps + stats.accepted_tokens == stats.output_tokens
         if method == "naive":
             assert stats.output_tokens / stats.target_steps == 1.0
@@ -64,7 +61,7 @@ async def test_a_request_bounds_its_drafts(load_engine, six: Bundle, most: int) 
         async for chunk in engine.generate(one):
             answer.add(chunk)
         assert answer.tokens == plain.tokens
-        assert len(answer.stats.drafted_by_position) <= most
+        assert answer.stats.drafted_tokens <= most * answer.stats.target_steps
 
 
 async def test_bfloat16_decodes(load_engine, six: Bundle) -> None:
@@ -76,24 +73,18 @@ async def test_bfloat16_decodes(load_engine, six: Bundle) -> None:
 ROWS, TOKENS = 5, 72
 ASKED = prompts(7, 5, seed=9)
 DRAFTED = ["draft_verify", "ngram", "specinfer", "medusa", "eagle", "eagle2", "eagle3"]
-SCHEDULE: dict[str, Any] = {"batches": (1, 2, 4), "gammas": (3, 1, 0)}
-
-
-def scheduled(name: str, **schedule: Any) -> MethodSpec:
-    spec = get_method(name)
-    settings = spec.settings | {"stop": schedule}
-    return spec.model_copy(update={"stop": "batch_schedule", "settings": settings})
 
 
 def drafted(sequence: DecodeSequence) -> int:
     """Return the number of tokens drafted for a sequence."""
-    return sum(sequence.tally.drafted)
+    return sequence.drafted
 
 
 @pytest.mark.parametrize("name", DRAFTED)
 def test_batches_that_grow_and_shrink(seven: Bundle, name: str) -> None:
     """Between rounds of drafting, decode plainly for more tokens than a drafter reads at once."""
-    rig = Rig(seven, [scheduled(name, **SCHEDULE), "naive"], max_batch=ROWS)
+    rig = Rig(seven, [name, "naive"], max_batch=ROWS)
+    stop: Any = rig.engine._methods[name].plan.stop
 
     def submit(method: str, which: int, tokens: int) -> tuple[DecodeSequence, int, int]:
         return rig.submit(method, ASKED[which], max_tokens=tokens), which, tokens
@@ -103,6 +94,7 @@ def test_batches_that_grow_and_shrink(seven: Bundle, name: str) -> None:
     for _ in range(5):
         rig.round()
     alone = drafted(first)
+    stop.limit = 0
     # four more, one of another method: everybody decodes plainly
     asked += [submit(m, i + 1, 26 + i) for i, m in enumerate([name, "naive", name, name])]
     while any(not sequence.output_tokens for sequence, _, _ in asked):
@@ -111,6 +103,7 @@ def test_batches_that_grow_and_shrink(seven: Bundle, name: str) -> None:
     for _ in range(20):
         rig.round()
     assert drafted(first) == crowded
+    stop.limit = 3
     asked += [submit(name, 1, 20), submit(name, 2, 30)]
     answers: list[Answer] = rig.finish(*(sequence for sequence, _, _ in asked))
     rig.close()

@@ -15,9 +15,8 @@ from workers.torch_engine.constraint import FAST_SECONDS, MOST_MASKS
 from workers.torch_engine.drafters import jump_forward
 from workers.torch_engine.interfaces import Proposal
 from workers.torch_engine.tree import ROOT
-from workers.torch_engine.verifiers.multi_step import MultiStep
+from workers.torch_engine.verifiers.multi_step import MultiStep, Rejection
 from workers.torch_engine.verifiers.one_hot import OneHot
-from workers.torch_engine.verifiers.rejection import Rejection
 
 METHODS = ["naive", "draft_verify", "ngram", "suffix", "adaptive", "medusa", "eagle3", "specinfer"]
 

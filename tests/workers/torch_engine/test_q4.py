@@ -11,11 +11,11 @@ from safetensors.torch import load_file, save_file
 
 from workers.bundle import BundleError, load_bundle
 from workers.torch_engine.models import llama
-from workers.torch_engine.models.block_weights import pack, unpacked
 from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.layout import Span
 from workers.torch_engine.models.model import chosen_dtype, load_target
 from workers.torch_engine.models.operators import has_amx
+from workers.torch_engine.models.weights import pack, unpacked
 from workers.weight_files import PACKED
 
 pytestmark = pytest.mark.skipif(not block_product.is_built(), reason=block_product.NOT_BUILT)

@@ -4,7 +4,7 @@ import pytest
 
 from schemas import MethodSpec
 from workers.methods import METHODS, get_method
-from workers.torch_engine.registry import build, check_parts
+from workers.torch_engine.registry import check_parts
 
 SPEC = {"name": "own", "lossless": True, "source": "a test", "drafter": "ngram"}
 
@@ -69,24 +69,3 @@ FORKS = {"tree": "static", "settings": {"tree": {"widths": (2, 2)}}}
 def test_what_cannot_work_is_refused_when_it_is_loaded(load_engine, byte_bundle, spec, said):
     with pytest.raises(ValueError, match=said):
         load_engine([spec], byte_bundle)
-
-
-def test_each_batch_has_its_gamma() -> None:
-    stop = build("stop", "batch_schedule", None, {"batches": (1, 5, 17), "gammas": (4, 2, 0)})
-    found = [stop.limit(None, batch) for batch in (1, 4, 5, 16, 17, 500)]
-    assert found == [4, 4, 2, 2, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("batches", "gammas", "said"),
-    [
-        ((), (), "batches must begin with 1"),
-        ((2, 5), (4, 2), "batches must begin with 1"),
-        ((1, 5, 5), (4, 2, 1), "batches must rise"),
-        ((1, 5), (4,), "a gamma for each of the 2 batches"),
-        ((1, 5), (4, -1), "gammas must be at least 0"),
-    ],
-)
-def test_what_is_no_schedule(batches: tuple[int, ...], gammas: tuple[int, ...], said: str) -> None:
-    with pytest.raises(ValueError, match=f"stop 'batch_schedule': .*{said}"):
-        build("stop", "batch_schedule", None, {"batches": batches, "gammas": gammas})

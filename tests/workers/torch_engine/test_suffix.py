@@ -53,12 +53,11 @@ async def test_answers_of_every_method_are_known(load_engine, byte_bundle: Bundl
         assert other == pytest.approx(first, abs=0.5)
 
 
-async def test_what_is_kept_is_said_in_bytes(load_engine, byte_bundle: Bundle) -> None:
+async def test_what_is_kept_is_bounded_in_bytes(load_engine, byte_bundle: Bundle) -> None:
     engine = load_engine([suffix(past_bytes=100 * TOKEN_BYTES), "naive"], byte_bundle)
-    assert engine.load().past_bytes == 0
     for method in ("naive", "naive", "suffix", "naive"):
         await mean_accepted(engine, byte_bundle, method=method)
-    assert TOKENS * TOKEN_BYTES < engine.load().past_bytes <= 100 * TOKEN_BYTES
+    assert TOKENS * TOKEN_BYTES < engine._scheduler._past.bytes <= 100 * TOKEN_BYTES
 
 
 @pytest.mark.parametrize("served", [["naive", "ngram"], ["naive", "adaptive_length"]])
@@ -66,7 +65,7 @@ async def test_where_nobody_looks_answers_up_none_is_kept(load_engine, byte_bund
     engine = load_engine(served, byte_bundle)
     for method in served:
         await mean_accepted(engine, byte_bundle, method=method)
-    assert engine._past.capacity == engine.load().past_bytes == 0
+    assert engine._scheduler._past.capacity == engine._scheduler._past.bytes == 0
     assert not any(isinstance(drafter, Suffix) for drafter in engine._scheduler._rows._drafters)
 
 
@@ -78,7 +77,7 @@ def test_an_answer_that_must_not_be_kept_is_not(make_rig, byte_bundle, method, k
     while running.finished is None:
         rig.round()
     rig.round()
-    assert bool(rig.engine._past.bytes) is kept
+    assert bool(rig.scheduler._past.bytes) is kept
 
 
 async def test_an_answer_that_failed_is_not_kept(load_engine, byte_bundle, monkeypatch):
@@ -93,7 +92,7 @@ async def test_an_answer_that_failed_is_not_kept(load_engine, byte_bundle, monke
     monkeypatch.setattr(engine._target, "forward", broken)
     assert (await decode(engine, "naive", PROMPT, max_tokens=TOKENS)).finish == "error"
     monkeypatch.undo()
-    assert engine.load().past_bytes == 0
+    assert engine._scheduler._past.bytes == 0
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from schemas.config import DatastoreConfig
 from workers.drafting.lookup.datastore import write_corpus
 from workers.vllm_engine.drafting.adaptive import Adaptive
-from workers.vllm_engine.drafting.portfolio import Learned, Options, Stored
+from workers.vllm_engine.drafting.portfolio import Learned, Options
 
 EAGLE = Learned("vllm_eagle3", "eagle3", 3)
 MEDUSA = Learned("vllm_medusa", "medusa", 3)
@@ -105,7 +105,7 @@ def test_an_answer_serves_later_ones_of_its_scope():
 def test_a_datastore_serves_the_answers_that_quote_it(tmp_path):
     text = list(range(20, 60))
     write_corpus(tmp_path, [text], "a" * 64)
-    stored = Stored(DatastoreConfig(folder=tmp_path, scopes=("tenant s",)), "a" * 64)
+    stored = DatastoreConfig(folder=tmp_path, scopes=("tenant s",)), "a" * 64
     for name, known in (("tenant s/a", True), ("tenant t/a", False)):
         world = World(stored=stored)
         say(world, name, text[:9])

@@ -65,7 +65,7 @@ def test_the_adaptive_method_is_told_of_a_datastore_and_a_bad_one_is_refused(bun
     write_corpus(tmp_path, [[1, 2, 3]], bundle.tokenizer_hash)
     text = json.dumps(shared.additional_config(specs("vllm_adaptive"), bundle, config))
     options = PORTFOLIO.validate_python(json.loads(text)[KEY]).adaptive
-    assert options.stored.config == config
+    assert options.stored == (config, bundle.tokenizer_hash)
     assert shared.additional_config(specs("vllm_ngram"), bundle, config)[KEY]["adaptive"] is None
 
 

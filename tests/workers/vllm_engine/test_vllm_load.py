@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from schemas import DecodeRequest, SamplingParams
 from schemas.prefixes import HASH_BYTES, REPORTED, prefix_hashes
-from workers.engine import load_report
-from workers.engine_load import EngineLoad, RecentPrefixes
+from workers.engine_load import EngineLoad, RecentPrefixes, load_report
 
 
 @dataclass

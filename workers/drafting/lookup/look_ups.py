@@ -40,9 +40,6 @@ OTHERS: Before = {
 temperature 0, of nine domains."""
 PREDICTED: Before = {
     "once": (0.50, 0.65, 0.75, 0.82, 0.86, 0.88, 0.92, 0.96, 0.985),
-    "all": (0.5,) * len(LENGTHS),
-    "most": (0.5,) * len(LENGTHS),
-    "few": (0.5,) * len(LENGTHS),
 }
 """Of what the client predicted, by the tokens that were right in a row. The response has one place
 in it, so every token of it followed once."""
@@ -245,11 +242,6 @@ class LookUps:
         self._texts: dict[Hashable, _Text] = {}
         self._left = sys.maxsize
         """Tokens that this step may still index. Before the first step no sequence waits."""
-
-    @property
-    def bytes(self) -> int:
-        """An upper bound on the memory of all indexes."""
-        return sum(text.index.bytes for text in list(self._texts.values()))
 
     @property
     def trust(self) -> float:

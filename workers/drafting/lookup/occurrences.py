@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,8 +14,6 @@ LONGEST = 64
 """Most tokens of a match."""
 WIDTH, PLACE_WIDTH = array("i").itemsize, array("q").itemsize
 """Bytes of a token in an n-gram's key, and of a place where an n-gram has several."""
-TOKEN_BYTES = 480
-"""Upper bound on the memory of a token in an index of four anchors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +79,13 @@ def key_of(tokens: Sequence[int]) -> bytes:
 
 class Index:
     """Find where a growing text's last n tokens occurred before, for each n of `anchors`, longest
-    first. The cost of a token and of a look-up does not depend on the text's length."""
+    first. The cost of a token and of a look-up does not depend on the text's length. With four
+    anchors a token takes at most 480 bytes."""
 
     def __init__(self, text: Sequence[int], anchors: Sequence[int]) -> None:
         self._text, self._anchors = text, anchors
         self._ends = Places()
         self._indexed = 0
-
-    @property
-    def bytes(self) -> int:
-        """An upper bound on its memory."""
-        return TOKEN_BYTES * self._indexed
 
     def extend(self, most: int) -> int:
         """Index up to `most` more tokens, but for the text's last; return how many."""
@@ -126,11 +121,7 @@ def packed(places: Sequence[int]) -> bytearray:
 
 def occurrence(text: Sequence[int], end: int, pattern: Sequence[int]) -> Occurrence:
     """Return a place with the number of tokens before it that are the pattern's last ones."""
-    low, high = 0, min(end, len(pattern), LONGEST)
-    while low < high:  # halving keeps the comparison in slices
-        middle = (low + high + 1) // 2
-        if text[end - middle : end] == pattern[len(pattern) - middle :]:
-            low = middle
-        else:
-            high = middle - 1
-    return Occurrence(text, end, low)
+    lengths = range(1, min(end, len(pattern), LONGEST) + 1)
+    # halving keeps the comparison in slices
+    matched = bisect_left(lengths, True, key=lambda n: text[end - n : end] != pattern[-n:])
+    return Occurrence(text, end, matched)

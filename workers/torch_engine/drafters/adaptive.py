@@ -72,11 +72,6 @@ class Adaptive(Drafter):
         self._asked = set[int]()
         """Sequences of the last choice. Where a grammar forces text, none is made."""
 
-    @property
-    def bytes(self) -> int:
-        """An upper bound on the memory of the sequences' look-up indexes."""
-        return 0 if self._look_ups is None else self._look_ups.bytes
-
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Look up, choose who drafts, draft, and keep the nodes that pay."""
         self._drafts.clear()
@@ -159,7 +154,7 @@ class Adaptive(Drafter):
     def _missing(self, proposals: Sequence[Proposal], name: str) -> Sequence[int | None] | None:
         """Return the tokens that a drafter lacks of each sequence; see controller.Missing."""
         one = self.learned[name]
-        if self._guard.rests(one.drafter):
+        if self._guard.failures.rests(one.drafter.name):
             return None
         return [
             None if self._guard.is_off(one.drafter, p.sequence) else one.missing(p.sequence)
@@ -197,16 +192,13 @@ def _merged(
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
             proposal.add(token, parent)
         proposal.cached = list(draft.cached)
-    at = ROOT
-    for token, probability in zip(found.tokens, found.probabilities, strict=True):
-        same = [child for child in proposal.children(at) if proposal.tokens[child] == token]
-        if same:
-            at = same[0]
-            probabilities[at] = max(probabilities[at], probability)
-        else:
-            at = proposal.add(token, at)
-            probabilities.append(probability)
-    return probabilities
+    nodes = proposal.follow(found.tokens)
+    for node, probability in zip(nodes, found.probabilities, strict=False):
+        probabilities[node] = max(probabilities[node], probability)
+    at = nodes[-1] if nodes else ROOT
+    for token in found.tokens[len(nodes) :]:
+        at = proposal.add(token, at)
+    return [*probabilities, *found.probabilities[len(nodes) :]]
 
 
 def _most(proposal: Proposal) -> int:

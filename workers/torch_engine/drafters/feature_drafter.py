@@ -86,7 +86,7 @@ class FeatureDrafter(KvDrafter):
             head = kind(source, context.target)
             if like is None and captures in (None, head.captures):
                 like = head.shape, head.captures
-                self._rows.pool = head.make_pool(context.rows, context.capacity)
+                self._rows.pool = head.block.make_pool(1, context.rows, context.capacity)
             if (head.shape, head.captures) != like:
                 raise BundleError(
                     f"{folder}/config.json: this head has another shape, or reads other layers, "
@@ -181,7 +181,7 @@ class FeatureDrafter(KvDrafter):
             missing = sequence.tokens[state.lease.length + 1 :][:count]
             states = state.take()
             span = Span(state.lease, missing, logits_from=count - 1)
-            layout = state.head.lay_out([span], self.pool)
+            layout = state.head.block.lay_out([span], self.pool)
             # the last step may have accepted more tokens than the response may have
             state.head.forward(state.head.combine(states[:count]), layout, self.pool)
             state.lease.length += count
@@ -203,7 +203,7 @@ class _Levels:
         else:
             spans = [frontier_span(p, self._states[p.sequence.id].lease) for p in active]
             features = self._of_parents(active, self._predicted)
-        layout = self._head.lay_out(spans, self._pool)
+        layout = self._head.block.lay_out(spans, self._pool)
         predicted, logits = self._head.forward(features, layout, self._pool)
         for proposal, span in zip(active, spans, strict=True):
             if self._predicted is None:

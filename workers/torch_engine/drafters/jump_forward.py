@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from workers.drafting.controller import GRAMMAR
 from workers.torch_engine.interfaces import Proposal
-from workers.torch_engine.tree import ROOT
 
 MOST = 16
 """Forced tokens of one step."""
@@ -28,20 +27,14 @@ def force(proposal: Proposal, tokens: Sequence[int]) -> None:
     """
     if not tokens:
         return
-    path, node = list[int](), ROOT
-    for token in tokens:
-        same = [child for child in proposal.children(node) if proposal.tokens[child] == token]
-        if not same:
-            break
-        node = same[0]
-        path.append(node)
-    below = {node} if len(path) == len(tokens) else set[int]()
-    for child in range(node + 1, len(proposal)):
+    path = proposal.follow(tokens)
+    below = {path[-1]} if len(path) == len(tokens) else set[int]()
+    for child in range(len(proposal)):
         if proposal.parents[child] in below:
             below.add(child)
     proposal.keep(sorted({*path} | below))
     for i in range(len(path)):
-        proposal.sampled[i], proposal.q[i], proposal.logits[i] = False, None, None
+        proposal.q[i], proposal.logits[i] = None, None
     for token in tokens[len(path) :]:
         proposal.add(token, len(proposal) - 1)
     if len(proposal) == len(tokens):

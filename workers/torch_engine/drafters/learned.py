@@ -59,8 +59,9 @@ class Learned:
             return None
         return self.drafter.unread(sequence)
 
-    def limit(self, sequence: DecodeSequence, batch: int) -> int:  # noqa: ARG002
-        """Return the greatest depth."""
+    @property
+    def limit(self) -> int:
+        """The greatest depth."""
         return self.acceptance.levels
 
     def goes_on(self, proposal: Proposal) -> bool:
@@ -107,6 +108,6 @@ def learned_by(name: str, context: BuildContext, estimates: Estimates) -> Learne
     for width in range(1, WIDEST + 1):
         trees[width] = registry.build("tree", "eagle2", context, {"nodes": NODES, "k": width})
     stop = registry.build("stop", spec.stop, context, spec.settings.get("stop", {}))
-    levels: int = stop.gamma(1)
+    levels: int = stop.limit
     usual = routed_shares(context.bundle.path / "routing", name, levels)
     return Learned(Acceptance(name, levels + DEEPER, usual, estimates), drafter, trees)

@@ -70,24 +70,11 @@ class Block:
         pairs[:, :turning].mul_(rotary)
         query, stored = fused.to(self.kv_dtype).split_with_sizes((heads, 2 * kv_heads), 1)
         cache.slots.index_copy_(0, layout.slots, stored.reshape(-1, dim))
-        look = self._look_causally if layout.causal else self._look
-        return layer.out(look(query, cache, layout).to(self._dtype), residual)
+        return layer.out(self._look(query, cache, layout).to(self._dtype), residual)
 
     def feed_forward(self, x: Tensor, layer: Layer) -> Tensor:
         """Return the residual stream [N, hidden] after the MLP."""
         return layer.down(layer.mlp_in(x), x)
-
-    def _look_causally(self, query: Tensor, cache: LayerCache, _layout: Layout) -> Tensor:
-        """Attend causally with one sequence's first tokens."""
-        seen = F.scaled_dot_product_attention(
-            query.transpose(0, 1)[None],
-            cache.keys,
-            cache.values,
-            is_causal=True,
-            scale=self._shape.score_scale,
-            enable_gqa=self.groups > 1,
-        )
-        return seen[0].transpose(0, 1).flatten(1)
 
     def _look(self, query: Tensor, cache: LayerCache, layout: Layout) -> Tensor:
         """Attend with queries [N, heads, head_dim] under the layout's mask: [N, heads * dim]."""
@@ -99,29 +86,14 @@ class Block:
         if not in_order:
             query = query.reshape(sequences, width, kv_heads, -1).transpose(1, 2)
         query = query.reshape(sequences, kv_heads, width * self.groups, shape.head_dim)
-        if shape.score_cap is None:
-            seen = F.scaled_dot_product_attention(
-                query, keys, values, attn_mask=mask, scale=shape.score_scale
-            )
-        else:
-            scale = shape.score_scale or shape.head_dim**-0.5
-            seen = capped_attention(
-                query, keys, values, mask=mask, scale=scale, cap=shape.score_cap
-            )
+        scale, cap = self._scale, shape.score_cap
+        if cap is None:
+            seen = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+        else:  # scores are squashed into (-cap, cap) before the mask (Gemma 2, arXiv 2408.00118)
+            assert mask is not None
+            scores = torch.tanh(query @ keys.transpose(-1, -2) * (scale / cap)) * cap
+            seen = F.softmax(scores + mask, dim=-1) @ values
         if not in_order:
             seen = seen.reshape(sequences, kv_heads, width, -1).transpose(1, 2)
         flat = seen.reshape(-1, shape.heads * shape.head_dim)
         return flat if layout.unpad is None else flat[layout.unpad]
-
-
-def capped_attention(
-    query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, scale: float, cap: float
-) -> Tensor:
-    """Attend with scores squashed into (-cap, cap) before the mask (Gemma 2, arXiv:2408.00118).
-
-    query: [S, kv_heads, Q, head_dim]; keys, values: [S, kv_heads, context, head_dim].
-    """
-    scores = torch.tanh(query @ keys.transpose(-1, -2) * (scale / cap)) * cap
-    if mask is not None:
-        scores = scores + mask
-    return F.softmax(scores, dim=-1) @ values

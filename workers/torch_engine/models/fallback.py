@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, Dynam
 
 from workers.bundle import BundleError
 from workers.torch_engine.models.kv_pool import TREE_ROOM, KvPool, KvShape, LayerCache
-from workers.torch_engine.models.layout import Layout, Span, build_layout, spelled_out
+from workers.torch_engine.models.layout import Layout, Span, build_layout
 from workers.torch_engine.models.operators import Projection, projection
 
 log = logging.getLogger(__name__)
@@ -103,14 +103,12 @@ class CachedModel(TransformersModel):
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See TransformersModel."""
         caches = pool.view(layout.first, layout.sequences, layout.context)
-        mask = spelled_out(layout, 1, self.dtype).mask
-        if mask is None:
-            mask = torch.zeros(1, 1, 1, layout.context, dtype=self.dtype, device=self.device)
+        assert layout.mask is not None
         output = self.causal(
             input_ids=padded(layout.tokens, layout),
             position_ids=padded(layout.positions, layout),
             # Finite: padding sees nothing, and a softmax over -inf alone is NaN.
-            attention_mask=mask.clamp(min=torch.finfo(self.dtype).min),
+            attention_mask=layout.mask.clamp(min=torch.finfo(self.dtype).min),
             past_key_values=Cache(layers=[_PoolLayer(cache, layout) for cache in caches]),
             use_cache=True,
             output_hidden_states=bool(captures),
@@ -197,10 +195,8 @@ def _paths(known: Tensor, layout: Layout) -> list[tuple[Tensor, list[tuple[int, 
     known: tokens [S, context] of the rows. Each text comes with its tokens and with pairs (index
     in the forward, index in the text) of the tokens whose output is read from it.
     """
-    mask = spelled_out(layout, 1, torch.float32).mask
-    if mask is None:
-        return [(known[0], [(0, layout.context - 1)])]
-    visible = unpadded(mask[:, 0] == 0, layout).cpu()
+    assert layout.mask is not None
+    visible = unpadded(layout.mask[:, 0] == 0, layout).cpu()
     rows = torch.arange(layout.sequences).repeat_interleave(layout.width)
     rows = rows if layout.unpad is None else rows[layout.unpad.cpu()]
     # a token's own slot is the last one that it sees

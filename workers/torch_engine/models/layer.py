@@ -48,40 +48,42 @@ def build_layer(
     shape: LlamaShape,
     index: int,
     *,
-    prefix: str,
-    input_norm: bool = True,
+    width: int | None = None,
     project: Projection = projection,
 ) -> Layer:
-    """Read block `index`, whose tensors' names begin with `prefix`.
+    """Read block `index`.
 
-    input_norm: whether `attention_in` norms what it reads. project: makes operators of matrices.
+    take: of the block's own tensors. width: numbers of a token that `attention_in` reads without
+    a norm; None: the residual stream, with a norm. project: makes operators of matrices.
     """
-    take_norm = norm_taker(take, shape)
+    take_norm, hidden = norm_taker(take, shape), shape.hidden
 
     def norm(name: str) -> RmsNorm:
-        return RmsNorm(take_norm(f"{prefix}{name}_layernorm.weight"), shape.eps)
+        return RmsNorm(take_norm(f"{name}_layernorm.weight", hidden), shape.eps)
 
-    attention, mlp = prefix + "self_attn.", prefix + "mlp."
     dims = shape.each_attention[index].rotary.dims
     qkv = project(
-        _qkv(take, attention, "weight", shape, dims),
-        _qkv(take, attention, "bias", shape, dims) if shape.qkv_bias else None,
+        _qkv(take, shape, dims, "weight", width or hidden),
+        _qkv(take, shape, dims, "bias") if shape.qkv_bias else None,
     )
     gate_up = project(
-        _gate_up(take, mlp, "weight", shape),
-        _gate_up(take, mlp, "bias", shape) if shape.mlp_bias else None,
+        _gate_up(take, shape, "weight", hidden),
+        _gate_up(take, shape, "bias") if shape.mlp_bias else None,
     )
     out, down = (
-        project(take(name + ".weight"), take(name + ".bias") if biased else None)
-        for name, biased in (
-            (attention + "o_proj", shape.out_bias),
-            (mlp + "down_proj", shape.mlp_bias),
+        project(
+            take(f"{name}.weight", hidden, features),
+            take(f"{name}.bias", hidden) if biased else None,
+        )
+        for name, features, biased in (
+            ("self_attn.o_proj", shape.heads * shape.head_dim, shape.out_bias),
+            ("mlp.down_proj", shape.ffn, shape.mlp_bias),
         )
     )
     before_mlp = norm("pre_feedforward" if shape.sandwich else "post_attention")
     return Layer(
-        attention_in=_normed(norm("input"), qkv) if input_norm else qkv,
-        qk_norm=_qk_norm(take_norm, attention, shape, dims) if shape.qk_norm else None,
+        attention_in=_normed(norm("input"), qkv) if width is None else qkv,
+        qk_norm=_qk_norm(take_norm, shape, dims) if shape.qk_norm else None,
         out=_added(out, norm("post_attention") if shape.sandwich else None),
         mlp_in=_normed(before_mlp, gate_up),
         down=_gated(down, norm("post_feedforward") if shape.sandwich else None, shape.activation),
@@ -121,34 +123,39 @@ def _gated(product: Operator, norm: RmsNorm | None, activation: str) -> Addition
 def norm_taker(take: Take, shape: LlamaShape) -> Take:
     """Return a `take` of norm weights, with the family's offset added."""
 
-    def take_norm(name: str) -> Tensor:
-        weight = take(name)
+    def take_norm(name: str, size: int) -> Tensor:
+        weight = take(name, size)
         # an offset added in bfloat16 would round most of the weight away
         return weight.float() + shape.norm_offset if shape.norm_offset else weight
 
     return take_norm
 
 
-def _qkv(take: Take, prefix: str, kind: str, shape: LlamaShape, dims: int) -> Tensor:
+def _qkv(take: Take, shape: LlamaShape, dims: int, kind: str, *columns: int) -> Tensor:
+    keys = shape.kv_heads * shape.head_dim
+    sizes = [shape.heads * shape.head_dim, keys, keys]
     if shape.fused:
-        keys = shape.kv_heads * shape.head_dim
-        whole = take(f"{prefix}qkv_proj.{kind}")
-        sizes = [len(whole) - 2 * keys, keys, keys]
+        whole = take(f"self_attn.qkv_proj.{kind}", sum(sizes), *columns)
         query, key, value = torch.split_with_sizes(whole, sizes)
     else:
-        query, key, value = (take(f"{prefix}{name}_proj.{kind}") for name in "qkv")
+        query, key, value = (
+            take(f"self_attn.{name}_proj.{kind}", size, *columns)
+            for name, size in zip("qkv", sizes, strict=True)
+        )
     query = _interleave(query, shape.heads, dims)
     return torch.cat((query, _interleave(key, shape.kv_heads, dims), value))
 
 
-def _gate_up(take: Take, prefix: str, kind: str, shape: LlamaShape) -> Tensor:
+def _gate_up(take: Take, shape: LlamaShape, kind: str, *columns: int) -> Tensor:
     if shape.fused:
-        return take(f"{prefix}gate_up_proj.{kind}")
-    return torch.cat((take(f"{prefix}gate_proj.{kind}"), take(f"{prefix}up_proj.{kind}")))
+        return take(f"mlp.gate_up_proj.{kind}", 2 * shape.ffn, *columns)
+    both = (take(f"mlp.{name}_proj.{kind}", shape.ffn, *columns) for name in ("gate", "up"))
+    return torch.cat([*both])
 
 
-def _qk_norm(take: Take, prefix: str, shape: LlamaShape, dims: int) -> Tensor:
-    query, key = (_interleave(take(f"{prefix}{n}_norm.weight"), 1, dims) for n in "qk")
+def _qk_norm(take: Take, shape: LlamaShape, dims: int) -> Tensor:
+    weights = (take(f"self_attn.{name}_norm.weight", shape.head_dim) for name in "qk")
+    query, key = (_interleave(weight, 1, dims) for weight in weights)
     repeated = (query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1))
     return torch.cat(repeated).float().contiguous()
 

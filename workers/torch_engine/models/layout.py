@@ -12,7 +12,7 @@ from torch import Tensor
 
 from workers.torch_engine.models.kernels.attention import TREE_SLOTS, chain_places, tree_places
 from workers.torch_engine.models.kernels.block_product import MANY_ROWS
-from workers.torch_engine.models.kv_pool import KvPool, LayerCache, Lease
+from workers.torch_engine.models.kv_pool import KvPool, Lease
 from workers.torch_engine.models.transfer import on
 
 Indices = Sequence[int] | NDArray[np.int64]
@@ -47,7 +47,7 @@ class Layout:
     Attention runs on a padded [S, width] view of the tokens: `pad` [S * width] picks each place's
     token (None where that is the identity) and `unpad` [N] picks the places back.
     places: int64 [N, 4] for the kernel of attention (see kernels.attention), which needs no mask;
-    None where it does not compute this forward.
+    None where it does not compute this forward, which then has a mask.
     """
 
     tokens: Tensor
@@ -57,7 +57,6 @@ class Layout:
     sequences: int
     width: int
     context: int
-    causal: bool
     mask: Tensor | None
     pad: Tensor | None
     unpad: Tensor | None
@@ -90,20 +89,16 @@ def build_layout(
     first, sequences, width = _rows(spans)
     slots = _slots(starts, counts)
     chains = all(span.parents is None for span in spans)
-    causal = chains and len(spans) == 1 and width > 1 and starts[0] == 0
-    # One token sees all before it, unless it has siblings there.
-    plain = causal or (chains and sequences == width == 1)
     indices: dict[str, Indices | None] = {
         "tokens": [token for span in spans for token in span.tokens],
         "positions": slots if chains else np.concatenate([_positions(span) for span in spans]),
         "slots": _flat_slots(slots, rows, counts, pool),
         "logit_rows": _logit_rows(spans, counts),
     }
-    mask, places = None, _places(spans) if by_kernel and not causal else None
+    mask, places = None, _places(spans) if by_kernel else None
     if places is None:
         indices["pad"], indices["unpad"] = _padding(rows, counts, first, sequences, width)
-        if not plain:
-            mask = additive_mask(spans, groups, dtype, device)
+        mask = additive_mask(spans, groups, dtype, device)
     else:
         indices |= dict.fromkeys(("pad", "unpad"))
     return Layout(
@@ -112,7 +107,6 @@ def build_layout(
         sequences=sequences,
         width=width,
         context=max(ends),
-        causal=causal,
         mask=mask,
         logit_starts=_logit_starts(spans, counts),
         **_put(indices, device),
@@ -215,7 +209,7 @@ def additive_mask(
 
 
 def folded(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
-    """Return the additive mask [S, 1, width * groups, context] of a mask [(S,) width, context]."""
+    """Return the additive mask [S, 1, width * groups, context] of a mask [S, width, context]."""
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     mask = mask.masked_fill_(~visible, float("-inf"))
     width, context = visible.shape[-2:]
@@ -228,33 +222,12 @@ def windowed(layout: Layout, window: int, groups: int, dtype: torch.dtype) -> La
 
     Distances count visible tokens: in a tree, a token's ancestors.
     """
-    if layout.context <= window or (layout.mask is None and not layout.causal):
+    if layout.mask is None or layout.context <= window:
         return layout
-    if layout.causal:
-        ones = torch.ones(layout.width, layout.width, dtype=torch.bool, device=layout.tokens.device)
-        return replace(
-            layout, causal=False, mask=folded(ones.tril().triu(1 - window), groups, dtype)
-        )
-    assert layout.mask is not None
     shape = (layout.sequences, layout.width, groups, layout.context)
     visible = layout.mask.view(shape)[:, :, 0] == 0
     after = visible.flip(-1).cumsum(-1, dtype=torch.int32).flip(-1)
     return replace(layout, mask=folded(visible & (after <= window), groups, dtype))
-
-
-def spelled_out(layout: Layout, groups: int, dtype: torch.dtype) -> Layout:
-    """Return the layout with a mask in place of `causal`."""
-    if not layout.causal:
-        return layout
-    ones = torch.ones(layout.width, layout.width, dtype=torch.bool, device=layout.tokens.device)
-    return replace(layout, causal=False, mask=folded(ones.tril(), groups, dtype))
-
-
-def narrowed(cache: LayerCache, window: int | None) -> LayerCache:
-    """Return the last `window` slots, all that a token at a row's end sees, without a mask."""
-    if window is None:
-        return cache
-    return cache._replace(keys=cache.keys[:, :, -window:], values=cache.values[:, :, -window:])
 
 
 def _rows(spans: Sequence[Span]) -> tuple[int, int, int]:

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.head_files import load_weights
 from workers.torch_engine.models.block import Block
-from workers.torch_engine.models.block_weights import is_packed
 from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.kernels.block_product import (
     BlockProduct,
@@ -21,19 +21,21 @@ from workers.torch_engine.models.kernels.block_product import (
 )
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import build_layer, norm_taker
-from workers.torch_engine.models.layout import Layout, Span, narrowed, spelled_out, windowed
+from workers.torch_engine.models.layout import Layout, Span, windowed
 from workers.torch_engine.models.operators import Projection, RmsNorm, projection
 from workers.torch_engine.models.shape import LlamaShape
 from workers.torch_engine.models.weights import (
+    EMBEDDING,
+    Checkpoint,
+    is_packed,
     load_model_weights,
     load_packed_weights,
-    load_tensor,
-    taker,
 )
 from workers.weight_files import stored_tensors
 
 log = logging.getLogger(__name__)
 
+LM_HEAD = "lm_head.weight"
 MEMORY_SHARE = 0.25
 """Share of the available memory that a second copy of the weights may take."""
 FINAL = -1
@@ -48,45 +50,38 @@ class Llama:
     """
 
     def __init__(
-        self,
-        shape: LlamaShape,
-        weights: dict[str, Tensor],
-        dtype: torch.dtype,
-        device: torch.device,
-        project: Projection = projection,
-        *,
-        folder: Path | None = None,
+        self, shape: LlamaShape, checkpoint: Checkpoint, project: Projection = projection
     ) -> None:
-        """Build the forward from a checkpoint's weights.
-
-        folder: where `lm_head_rows` reads rows of an untied LM head, since those laid out for the
-        kernel cannot be read.
-        """
+        """Build the forward from a checkpoint's weights. Raises BundleError for those of another
+        model."""
+        dtype, device, take = checkpoint.dtype, checkpoint.device, checkpoint.take
         self.shape, self.dtype, self.device = shape, dtype, device
         self.vocab, self.max_positions = shape.vocab, shape.max_positions
         self.layer_count = shape.layers
         self.draft_projection: Projection = projection
         self._block = Block(shape, dtype, device)
-        take = taker(weights, dtype, device)
-
-        self.embedding = take("model.embed_tokens.weight")
+        self.embedding = take(EMBEDDING, shape.vocab, shape.hidden)
         # Rounded as in transformers.
         self._scale = torch.tensor(shape.embedding_scale, dtype=dtype).item()
-        self._folder, self._tied = folder, "lm_head.weight" not in weights
-        self._read_out = project(self.embedding if self._tied else take("lm_head.weight"), None)
-        self._norm = RmsNorm(norm_taker(take, shape)("model.norm.weight"), shape.eps)
+        self._folder = checkpoint.folder
+        self._tied = shape.tied and LM_HEAD not in checkpoint
+        head = self.embedding if self._tied else take(LM_HEAD, shape.vocab, shape.hidden)
+        self._read_out = project(head, None)
+        self._norm = RmsNorm(norm_taker(take, shape)("model.norm.weight", shape.hidden), shape.eps)
         attentions = shape.each_attention
         self._rotaries = list(dict.fromkeys(a.rotary for a in attentions))
         self._windows = list(dict.fromkeys(a.window for a in attentions))
-        self._layer_windows = [a.window for a in attentions] if any(self._windows) else None
         self.layers = [
             replace(
-                build_layer(take, shape, index, prefix=f"model.layers.{index}.", project=project),
+                build_layer(
+                    checkpoint.below(f"model.layers.{index}."), shape, index, project=project
+                ),
                 rotary=self._rotaries.index(attention.rotary),
                 view=self._windows.index(attention.window),
             )
             for index, attention in enumerate(attentions)
         ]
+        checkpoint.finish()
         self._tables: dict[int, list[Tensor]] = {}
 
     @staticmethod
@@ -102,8 +97,7 @@ class Llama:
         without config.json or whose weights do not fit it.
         """
         shape = read_shape(folder)
-        weights = load_model_weights(folder, shape)
-        return Llama(shape, weights, dtype, device, project, folder=folder)
+        return Llama(shape, Checkpoint(folder, load_model_weights(folder), dtype, device), project)
 
     @staticmethod
     def load_packed(folder: Path) -> "Llama":
@@ -115,7 +109,7 @@ class Llama:
         import psutil  # not there where only torch and transformers are
 
         shape = read_shape(folder)
-        weights = load_packed_weights(folder, shape)
+        weights = load_packed_weights(folder)
         packed = [name for name, weight in weights.items() if is_packed(weight)]
         stored = stored_tensors(folder)
         copied = sum(2 * math.prod(stored[name].shape) for name in packed)
@@ -126,7 +120,8 @@ class Llama:
             *(folder, "with" if copies else "without", copied / 1e6),
         )
         project = partial(packed_projection, copies=copies)
-        model = Llama(shape, weights, torch.float32, torch.device("cpu"), project, folder=folder)
+        checkpoint = Checkpoint(folder, weights, torch.float32, torch.device("cpu"))
+        model = Llama(shape, checkpoint, project)
         model.draft_projection = BlockProduct
         return model
 
@@ -153,8 +148,6 @@ class Llama:
         rotaries = [table[layout.positions] for table in self._rotations(pool.capacity)]
         views = self._views(layout)
         caches = pool.view(layout.first, layout.sequences, layout.context)
-        if self._layer_windows and layout.mask is None and not layout.causal:
-            caches = list(map(narrowed, caches, self._layer_windows))
         for index, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             if index in captures:
                 hidden[index] = x
@@ -177,15 +170,13 @@ class Llama:
         """See Model."""
         if self._tied:
             return self.embedding[ids]
-        assert self._folder is not None
-        rows = load_tensor(self._folder, "lm_head.weight")[ids.cpu()]
+        # those laid out for a kernel cannot be read
+        rows = load_weights(self._folder)[LM_HEAD][ids.cpu()]
         return rows.to(device=self.device, dtype=self.dtype)
 
     def _views(self, layout: Layout) -> list[Layout]:
         """Return the layout of each kind of layer."""
         groups, dtype = self._block.groups, self._block.kv_dtype
-        if self.shape.score_cap is not None:
-            layout = spelled_out(layout, groups, dtype)
         return [
             layout if window is None else windowed(layout, window, groups, dtype)
             for window in self._windows

@@ -1,19 +1,25 @@
-"""Check and load a part's tensors by their names in the checkpoint."""
+"""Check and load a part's tensors by their names in the checkpoint.
+
+A weight of 4 bits [out, in], in groups of 32 as a GGUF file stores it, is bytes (torch.uint8)
+[out, in / 32 * 24]. Its rows can therefore be split, joined and reordered like those of a plain
+weight. A group is a float32 scale, a float32 offset and 16 bytes with two codes each:
+weight = code * scale + offset.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from workers.bundle import BundleError
 from workers.head_files import load_weights
-from workers.torch_engine.models.block_weights import is_packed
-from workers.torch_engine.models.shape import LlamaShape
-from workers.weight_files import PACKED, stored_tensors, weight_files
+from workers.weight_files import PACKED, stored_tensors
 
+GROUP = 32
+_NUMBERS = 8
+"""Bytes of a group's scale and offset."""
 Dims = tuple[int | None, ...]
 """A tensor's shape; None stands for any length."""
 
@@ -24,58 +30,10 @@ _NAMED = 4
 """Most tensors that a message names."""
 
 
-def model_tensors(shape: LlamaShape) -> dict[str, Dims]:
-    """Name every tensor of a model of this shape, with the names of its checkpoint."""
-    tensors: dict[str, Dims] = {
-        EMBEDDING: (shape.vocab, shape.hidden),
-        "model.norm.weight": (shape.hidden,),
-    }
-    if not shape.tied:
-        tensors["lm_head.weight"] = (shape.vocab, shape.hidden)
-    for index in range(shape.layers):
-        tensors |= block_tensors(shape, f"model.layers.{index}.", shape.hidden)
-    return tensors
-
-
-def block_tensors(
-    shape: LlamaShape, prefix: str, width: int, *, input_norm: bool = True
-) -> dict[str, Dims]:
-    """Name the tensors of one block whose attention reads `width` numbers a token."""
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    matrices: dict[str, tuple[tuple[int, int], bool]] = {
-        "self_attn.o_proj": ((shape.hidden, queries), shape.out_bias),
-        "mlp.down_proj": ((shape.hidden, shape.ffn), shape.mlp_bias),
-    }
-    if shape.fused:
-        matrices["self_attn.qkv_proj"] = ((queries + 2 * keys, width), shape.qkv_bias)
-        matrices["mlp.gate_up_proj"] = ((2 * shape.ffn, shape.hidden), shape.mlp_bias)
-    else:
-        for name, rows in (("q", queries), ("k", keys), ("v", keys)):
-            matrices[f"self_attn.{name}_proj"] = ((rows, width), shape.qkv_bias)
-        for name in ("gate", "up"):
-            matrices[f"mlp.{name}_proj"] = ((shape.ffn, shape.hidden), shape.mlp_bias)
-    norms: dict[str, int] = {"post_attention_layernorm": shape.hidden}
-    if input_norm:
-        norms["input_layernorm"] = shape.hidden
-    if shape.sandwich:
-        norms |= dict.fromkeys(
-            ("pre_feedforward_layernorm", "post_feedforward_layernorm"), shape.hidden
-        )
-    if shape.qk_norm:
-        norms |= dict.fromkeys(("self_attn.q_norm", "self_attn.k_norm"), shape.head_dim)
-    tensors: dict[str, Dims] = {f"{prefix}{name}.weight": (n,) for name, n in norms.items()}
-    for name, (dims, biased) in matrices.items():
-        tensors[f"{prefix}{name}.weight"] = dims
-        if biased:
-            tensors[f"{prefix}{name}.bias"] = dims[:1]
-    return tensors
-
-
 def refuse_misfit(
     folder: Path,
     found: Mapping[str, Sequence[int]],
     expected: Mapping[str, Dims],
-    optional: Mapping[str, Dims],
 ) -> None:
     """Raise BundleError for tensors that are missing, of another shape, or that nothing reads.
 
@@ -85,9 +43,8 @@ def refuse_misfit(
     missing = [name for name in expected if name not in found]
     if missing:
         raise BundleError(f"{folder}: the weights lack {_listed(missing)}, which config.json needs")
-    known = {**optional, **expected}
-    for name, dims in known.items():
-        shape = tuple(found.get(name, dims))
+    for name, dims in expected.items():
+        shape = tuple(found[name])
         if len(shape) != len(dims) or any(
             d not in (None, n) for d, n in zip(dims, shape, strict=True)
         ):
@@ -95,7 +52,7 @@ def refuse_misfit(
             raise BundleError(
                 f"{folder}: {name} is {list(shape)}; config.json's model has [{wanted}]"
             )
-    unread = [name for name in found if name not in known and not name.endswith(_DERIVED)]
+    unread = [name for name in found if name not in expected and not name.endswith(_DERIVED)]
     if unread:
         raise BundleError(
             f"{folder}: a model of this config.json does not have {_listed(unread)}: "
@@ -109,32 +66,60 @@ def _listed(names: list[str]) -> str:
     return f"{shown} and {rest} more tensors" if rest > 0 else shown
 
 
-Take = Callable[[str], Tensor]
-"""Function from a checkpoint's tensor name to the tensor, on the device and in the dtype, or in
-groups (see block_weights)."""
+Take = Callable[..., Tensor]
+"""Function from a tensor's name and shape to the tensor; see Checkpoint.take."""
+
+
+class Checkpoint:
+    """The tensors of a part, which readers take with the shape that config.json makes them."""
+
+    def __init__(
+        self, folder: Path, weights: dict[str, Tensor], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.folder, self.weights, self.dtype, self.device = folder, weights, dtype, device
+        self._taken = set[str]()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.weights
+
+    def take(self, name: str, *dims: int | None) -> Tensor:
+        """Return a tensor of this shape, None for any length, on the device and in the dtype; or in
+        groups. Raises BundleError where it is missing or of another shape."""
+        self._taken.add(name)
+        weight = self.weights.get(name)
+        if weight is not None and is_packed(weight):
+            return weight
+        found = {} if weight is None else {name: weight.shape}
+        refuse_misfit(self.folder, found, {name: dims})
+        return self.weights[name].to(device=self.device, dtype=self.dtype)
+
+    def below(self, prefix: str) -> Take:
+        """Return `take` for names without this prefix."""
+        return lambda name, *dims: self.take(prefix + name, *dims)
+
+    def finish(self, *unread: str) -> None:
+        """Raise BundleError for tensors that nothing took, but for those that need not be read."""
+        left = self.weights.keys() - self._taken - {*unread}
+        refuse_misfit(self.folder, {name: self.weights[name].shape for name in left}, {})
+
 
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Matrices that a layer joins: all of them are in groups, or none."""
 
 
-def load_model_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
-    """Load the weights of a model of this shape; raises BundleError where a tensor is missing, of
-    another shape, quantised, or not part of such a model."""
-    stored = stored_tensors(folder)
-    found = {name: tensor.shape for name, tensor in stored.items()}
-    tied_copy = {"lm_head.weight": (shape.vocab, shape.hidden)}
-    refuse_misfit(folder, found, model_tensors(shape), tied_copy)
-    for name in model_tensors(shape):
-        if not stored[name].is_plain:
+def load_model_weights(folder: Path) -> dict[str, Tensor]:
+    """Load the weights of a model; raises BundleError for quantised ones."""
+    for name, stored in stored_tensors(folder).items():
+        if not stored.is_plain:
             raise BundleError(
-                f"{folder}: {name} is quantised as {stored[name].dtype} and config.json has no "
+                f"{folder}: {name} is quantised as {stored.dtype} and config.json has no "
                 "quantization_config: download the model as it was published"
             )
     return load_weights(folder)
 
 
-def load_packed_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
-    """Load the weights of a model of this shape, those of 4 bits in groups.
+def load_packed_weights(folder: Path) -> dict[str, Tensor]:
+    """Load the weights of a model, those of 4 bits in groups.
 
     Raises BundleError where the folder has none, and as `load_model_weights` does.
     """
@@ -143,7 +128,7 @@ def load_packed_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
             f"engine.dtype: q4 needs the weights of a quantised GGUF file, and {folder} was not "
             "imported from one: use float32 or bfloat16"
         )
-    weights, packed = load_model_weights(folder, shape), load_file(folder / PACKED)
+    weights, packed = load_model_weights(folder), load_file(folder / PACKED)
     packed.pop(EMBEDDING, None)  # its rows are looked up
     for joined in FUSED:
         for name in [name for name in packed if joined[0] in name]:
@@ -154,23 +139,28 @@ def load_packed_weights(folder: Path, shape: LlamaShape) -> dict[str, Tensor]:
     return weights | packed
 
 
-def load_tensor(folder: Path, name: str) -> Tensor:
-    """Load one tensor of a model. Raises BundleError where it is missing."""
-    for file in weight_files(folder):
-        with safe_open(file, framework="pt") as opened:
-            if name in opened.keys():  # noqa: SIM118
-                tensor: Tensor = opened.get_tensor(name)
-                return tensor
-    raise BundleError(f"the weights in {folder} have no tensor {name!r}")
+def pack(codes: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+    """Return the bytes of codes uint8 [out, in] with scales and offsets [out, in / 32]."""
+    grouped = codes.view(len(codes), -1, GROUP)
+    pairs = grouped[..., : GROUP // 2] | grouped[..., GROUP // 2 :] << 4
+    numbers = torch.stack((scale, offset), -1).float().view(torch.uint8)
+    return torch.cat((numbers, pairs), -1).flatten(1)
 
 
-def taker(weights: dict[str, Tensor], dtype: torch.dtype, device: torch.device) -> Take:
-    """Return a function that takes tensors out of `weights`, and BundleError for missing ones."""
+def parts(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return codes uint8 [out, groups, 32], and float32 scales and offsets [out, groups]."""
+    groups = weight.view(len(weight), -1, _NUMBERS + GROUP // 2)
+    pairs = groups[..., _NUMBERS:]
+    numbers = groups[..., :_NUMBERS].contiguous().view(torch.float32)
+    return torch.cat((pairs & 15, pairs >> 4), -1), numbers[..., 0], numbers[..., 1]
 
-    def take(name: str) -> Tensor:
-        if name not in weights:
-            raise BundleError(f"the weights have no tensor {name!r}")
-        weight = weights[name]
-        return weight if is_packed(weight) else weight.to(device=device, dtype=dtype)
 
-    return take
+def is_packed(weight: Tensor) -> bool:
+    """Return whether a weight is stored in groups."""
+    return weight.dtype == torch.uint8
+
+
+def unpacked(weight: Tensor) -> Tensor:
+    """Return the bfloat16 matrix [out, in] that bytes stand for, as the importer rounds it."""
+    codes, scale, offset = parts(weight)
+    return (codes * scale[..., None] + offset[..., None]).flatten(1).bfloat16()

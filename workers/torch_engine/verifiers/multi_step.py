@@ -1,7 +1,5 @@
-"""Multi-step speculative sampling on trees (SpecInfer, arXiv 2305.09781; without replacement as in
-Sequoia, arXiv 2402.12374)."""
-
-from collections.abc import Sequence
+"""Speculative sampling on chains (Leviathan et al. 2023, arXiv 2211.17192) and in multiple steps on
+trees (SpecInfer, arXiv 2305.09781; without replacement as in Sequoia, arXiv 2402.12374)."""
 
 import torch
 from torch import Tensor
@@ -10,7 +8,7 @@ from workers.torch_engine.distribution import uniforms
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.target_choice import LosslessVerifier, draw_bonus, warped_rows
+from workers.torch_engine.verifiers.target_choice import LosslessVerifier, ended, warped_rows
 
 
 @register("verifier", "multi_step")
@@ -25,56 +23,52 @@ class MultiStep(LosslessVerifier):
 
     def _sample(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         p, starts = warped_rows(proposals, output)
-        chances, residual = _try_all(proposals, p, starts)
-        kept, ends = list[tuple[int, ...]](), list[int]()
-        for proposal, start in zip(proposals, starts, strict=True):
-            path = _walk(proposal, chances[proposal.sequence.id])
-            kept.append(path)
-            ends.append(start + 1 + (path[-1] if path else ROOT))
-        bonus = draw_bonus(residual[ends], p[ends], proposals)
-        return {
-            proposal.sequence.id: Path(path, token)
-            for proposal, path, token in zip(proposals, kept, bonus, strict=True)
-        }
+        return ended(proposals, _try_all(proposals, p, starts), p, starts)
 
 
-def _try_all(
-    proposals: list[Proposal], p: Tensor, starts: list[int]
-) -> tuple[dict[int, list[float]], Tensor]:
-    """Return each node's acceptance probability after its elder siblings are rejected, by
-    sequence id, and what is left of p [rows, vocab] at nodes whose children are all rejected.
+@register("verifier", "rejection")
+class Rejection(MultiStep):
+    """Try the tokens of a chain, where a node has one child: at the first rejection emit from
+    norm(max(p - q, 0)), after full acceptance from p."""
 
-    All parents' eldest children together, then their second ones: as many rounds as the largest
-    family has children, whatever the number of trees.
+    takes_trees = False
+
+
+def _try_all(proposals: list[Proposal], p: Tensor, starts: list[int]) -> list[tuple[int, ...]]:
+    """Return each proposal's accepted nodes, and take what was rejected out of p [rows, vocab].
+
+    All parents' eldest children together, then the second ones of those that rejected the first:
+    as many rounds as the largest family has children, whatever the number of trees.
     """
+    accepted = [dict[int, int]() for _ in proposals]
+    draws = [uniforms(len(proposal), proposal.sequence.rng) for proposal in proposals]
     ranked = [_ranks(proposal) for proposal in proposals]
-    left, chances = p.clone(), [[0.0] * len(proposal) for proposal in proposals]
     for rank in range(max((max(own, default=-1) for own in ranked), default=-1) + 1):
         members = [
-            (index, node)
-            for index, own in enumerate(ranked)
-            for node, elders in enumerate(own)
-            if elders == rank
+            (index, node, parent)
+            for index, proposal in enumerate(proposals)
+            for node, parent in enumerate(proposal.parents)
+            if ranked[index][node] == rank and parent not in accepted[index]
         ]
-        rows, at, q = families(proposals, members, p, starts)
-        own = left[rows]
+        if not members:
+            break
+        rows = [starts[index] + 1 + parent for index, _, parent in members]
+        tokens = torch.tensor([proposals[i].tokens[n] for i, n, _ in members], device=p.device)
+        own, q = p[rows], torch.stack([_drawn_from(proposals[i], n, p) for i, n, _ in members])
+        at, rejected = tokens[:, None], list[int]()
         ratios = (own.gather(1, at) / q.gather(1, at)).view(-1).tolist()
-        for (index, node), ratio in zip(members, ratios, strict=True):
-            chances[index][node] = ratio
-        own = (own - q).clamp_(min=0.0)
-        left[rows] = own / own.sum(-1, keepdim=True).clamp_(min=torch.finfo(own.dtype).tiny)
-    return {p.sequence.id: c for p, c in zip(proposals, chances, strict=True)}, left
-
-
-def families(
-    proposals: list[Proposal], members: Sequence[tuple[int, int]], p: Tensor, starts: list[int]
-) -> tuple[list[int], Tensor, Tensor]:
-    """Return for each node (index of its proposal, node) its parent's row of p, its token [n, 1]
-    and the distribution [n, vocab] that it was drawn from, one-hot for a chosen node."""
-    rows = [starts[index] + 1 + proposals[index].parents[node] for index, node in members]
-    tokens = torch.tensor([proposals[i].tokens[node] for i, node in members], device=p.device)
-    q = torch.stack([_drawn_from(proposals[i], node, p) for i, node in members])
-    return rows, tokens[:, None], q
+        for member, (index, node, parent) in enumerate(members):
+            if draws[index][node] < ratios[member]:
+                accepted[index][parent] = node
+            else:
+                rejected.append(member)
+        left = (own[rejected] - q[rejected]).clamp_(min=0.0)
+        mass = left.sum(-1, keepdim=True)
+        # no mass takes rounding: a rejected token has p < q, so some other has p > q
+        p[[rows[member] for member in rejected]] = torch.where(
+            mass > 0.0, left / mass, own[rejected]
+        )
+    return [_path(children) for children in accepted]
 
 
 def _ranks(proposal: Proposal) -> list[int]:
@@ -88,6 +82,7 @@ def _ranks(proposal: Proposal) -> list[int]:
 
 
 def _drawn_from(proposal: Proposal, node: int, p: Tensor) -> Tensor:
+    """Return the distribution [vocab] that a node was drawn from, one-hot for a chosen one."""
     q = proposal.q[node]
     if q is not None:
         return q
@@ -95,13 +90,10 @@ def _drawn_from(proposal: Proposal, node: int, p: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(token, p.shape[-1]).to(p.dtype)
 
 
-def _walk(proposal: Proposal, chances: list[float]) -> tuple[int, ...]:
-    """Return the accepted nodes."""
-    draws = uniforms(len(proposal), proposal.sequence.rng)
+def _path(children: dict[int, int]) -> tuple[int, ...]:
+    """Return the nodes from the root down. children: the accepted child of each node."""
     node, kept = ROOT, list[int]()
-    while True:
-        accepted = next((c for c in proposal.children(node) if draws[c] < chances[c]), None)
-        if accepted is None:
-            return tuple(kept)
-        kept.append(accepted)
-        node = accepted
+    while node in children:
+        node = children[node]
+        kept.append(node)
+    return tuple(kept)

@@ -85,7 +85,7 @@ def match_greedy(proposal: Proposal, output: TargetOutput) -> Path:
     """Return the longest path whose every token is the target's argmax at its parent."""
     choices = output.best[proposal.row : proposal.row + len(proposal) + 1]
     node, kept = ROOT, list[int]()
-    while (child := _chosen(proposal, node, choices[node + 1])) is not None:
+    while (child := proposal.child(node, choices[node + 1])) is not None:
         kept.append(child)
         node = child
     return Path(tuple(kept), choices[node + 1])
@@ -138,18 +138,13 @@ def follow_choices(
     token for each node by p [nodes, vocab]."""
     return {
         one.proposal.sequence.id: Path(tuple(one.kept), one.told)
-        for ended, _ in descend(proposals, output, choose, _chosen)
+        for ended, _ in descend(proposals, output, choose, Proposal.child)
         for one in ended
     }
 
 
 def _under_seeds(p: Tensor, nodes: Sequence[Node]) -> list[int]:
     return draw_at(p, [proposal.place(node) for proposal, node in nodes])
-
-
-def _chosen(proposal: Proposal, node: int, choice: int) -> int | None:
-    """Return the child that is the target's choice."""
-    return next((c for c in proposal.children(node) if proposal.tokens[c] == choice), None)
 
 
 def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> list[int]:
@@ -162,6 +157,20 @@ def draw_bonus(weights: Tensor, p: Tensor, proposals: Sequence[Proposal]) -> lis
     if weights is not p:
         weights = torch.where(weights.sum(-1, keepdim=True) <= 0.0, p, weights)
     return draw(weights, draws)
+
+
+def ended(
+    proposals: Sequence[Proposal], kept: Sequence[tuple[int, ...]], p: Tensor, starts: Sequence[int]
+) -> dict[int, Path]:
+    """Return paths of the kept nodes, by sequence id, with a token drawn at the end of each. p
+    [rows, vocab]: at all roots and nodes, where each proposal's rows begin at `starts`."""
+    ends = [s + 1 + (path[-1] if path else ROOT) for s, path in zip(starts, kept, strict=True)]
+    last = p[ends]
+    bonus = draw_bonus(last, last, proposals)
+    return {
+        proposal.sequence.id: Path(path, token)
+        for proposal, path, token in zip(proposals, kept, bonus, strict=True)
+    }
 
 
 @register("verifier", "target_choice")

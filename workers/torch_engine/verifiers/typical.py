@@ -11,7 +11,7 @@ from workers.torch_engine.build_context import BuildContext
 from workers.torch_engine.interfaces import Proposal, TargetOutput
 from workers.torch_engine.registry import register
 from workers.torch_engine.tree import ROOT, Path
-from workers.torch_engine.verifiers.target_choice import draw_bonus, split_greedy, warped_rows
+from workers.torch_engine.verifiers.target_choice import ended, split_greedy, warped_rows
 
 
 @register("verifier", "typical")
@@ -47,19 +47,12 @@ class Typical:
     def _accept(self, proposals: list[Proposal], output: TargetOutput) -> dict[int, Path]:
         p, starts = warped_rows(proposals, output)
         at_parent, threshold = self._judged(proposals, p, starts)
-        kept, ends, first = list[tuple[int, ...]](), list[int](), 0
-        for proposal, start in zip(proposals, starts, strict=True):
+        kept, first = list[tuple[int, ...]](), 0
+        for proposal in proposals:
             own = slice(first, first + len(proposal))
-            path = _best_path(proposal, at_parent[own], threshold[own])
-            kept.append(path)
-            ends.append(start + 1 + (path[-1] if path else ROOT))
+            kept.append(_best_path(proposal, at_parent[own], threshold[own]))
             first += len(proposal)
-        last = p[ends]
-        bonus = draw_bonus(last, last, proposals)
-        return {
-            proposal.sequence.id: Path(path, token)
-            for proposal, path, token in zip(proposals, kept, bonus, strict=True)
-        }
+        return ended(proposals, kept, p, starts)
 
     def _judged(
         self, proposals: list[Proposal], p: Tensor, starts: list[int]

@@ -90,9 +90,7 @@ class Adaptive:
         failures: Failures | None = None,
     ) -> None:
         self._past = PastAnswers(options.past_bytes)
-        stored = None
-        if options.stored is not None:
-            stored = Datastore(options.stored.config, options.stored.tokenizer)
+        stored = None if options.stored is None else Datastore(*options.stored)
         estimates = Estimates()
         self._look_ups = LookUps(
             least=options.least, past=self._past, datastore=stored, estimates=estimates

@@ -25,22 +25,14 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """The arguments of a Datastore."""
-
-    config: DatastoreConfig
-    tokenizer: str
-
-
-@dataclass(frozen=True)
 class Options:
-    """The drafter settings of a MethodSpec; see LookUps and PastAnswers. stored: the
-    engine's datastore."""
+    """The drafter settings of a MethodSpec; see LookUps and PastAnswers. stored: the arguments of
+    the engine's Datastore."""
 
     learned: tuple[Learned, ...]
     least: float = 0.02
     past_bytes: int = PAST_BYTES
-    stored: Stored | None = None
+    stored: tuple[DatastoreConfig, str] | None = None
 
 
 KEY = "specadapt"

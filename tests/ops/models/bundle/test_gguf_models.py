@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from ops.models.bundle.gguf_weights import read_groups
 from tests.zoo import OURS
 from workers.bundle import load_bundle, read_json
-from workers.torch_engine.models.block_weights import unpacked
+from workers.torch_engine.models.weights import unpacked
 from workers.weight_files import PACKED
 
 IDS = torch.arange(3, 123)[None]

@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.torch_engine.models.block_weights import is_packed, pack, unpacked
 from workers.torch_engine.models.kernels import block_product
 from workers.torch_engine.models.kernels.block_product import (
     MANY_ROWS,
@@ -15,6 +14,7 @@ from workers.torch_engine.models.kernels.block_product import (
     packed_projection,
 )
 from workers.torch_engine.models.operators import RmsNorm
+from workers.torch_engine.models.weights import is_packed, pack, unpacked
 
 pytestmark = pytest.mark.skipif(not block_product.is_built(), reason=block_product.NOT_BUILT)
 

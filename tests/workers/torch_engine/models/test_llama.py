@@ -73,7 +73,7 @@ def test_what_a_token_hears_of_nan_is_nan(byte_bundle: Bundle, at: str) -> None:
     ("change", "said"),
     [
         ({"hidden_act": "tanh"}, "hidden_act is 'tanh'"),
-        ({"attention_bias": True}, "lack model.layers.0.self_attn.k_proj.bias"),
+        ({"attention_bias": True}, "lack model.layers.0.self_attn.q_proj.bias"),
         ({"model_type": "mixtral"}, "model_type is 'mixtral'"),
         ({"model_type": "unheard_of"}, "unheard_of"),
         ({"hidden_size": "wide"}, "hidden_size"),

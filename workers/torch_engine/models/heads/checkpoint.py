@@ -51,7 +51,8 @@ class DraftVocabulary:
     where two logits are of one token.
     """
 
-    def __init__(self, folder: Path, size: int, ids: Tensor | None, vocab: int) -> None:
+    def __init__(self, folder: Path, size: int, ids: Tensor | None, target: Model) -> None:
+        vocab = target.vocab
         if size != (vocab if ids is None else len(ids)):
             raise BundleError(
                 f"{folder}: the LM head has {size} rows for a vocabulary of {vocab}, of which "
@@ -67,7 +68,8 @@ class DraftVocabulary:
                 f"{folder}: 'd2t' or 'token_map' gives a token to several rows of the LM head: "
                 "each row needs a token of its own"
             )
-        self._ids, self._vocab = ids, vocab
+        self._ids = None if ids is None else ids.to(target.device)
+        self._vocab = vocab
 
     def logits(self, values: Tensor) -> DraftLogits:
         """Wrap logits of an LM head of these tokens, [N, size] in any dtype."""

@@ -2,7 +2,7 @@
 EagleLlamaForCausalLM and LlamaForCausalLMEagle3."""
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.llama import FINAL
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import RmsNorm
-from workers.torch_engine.models.weights import Dims, Take, block_tensors
+from workers.torch_engine.models.weights import Checkpoint, Take
 
 
 class EagleHead(FeatureHead):
@@ -30,29 +30,19 @@ class EagleHead(FeatureHead):
     """
 
     captures = (FINAL,)
-    optional: ClassVar[dict[str, Dims]] = {
-        "fc.bias": (None,),
-        "lm_head.weight": (None, None),
-    }
 
-    def _tensors(self) -> dict[str, Dims]:
-        hidden = self.shape.hidden
-        block = block_tensors(self.shape, "layers.0.", hidden, input_norm=False)
-        return {"fc.weight": (hidden, 2 * hidden), **block}
-
-    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
-        project = target.draft_projection
-        self._fc = project(take("fc.weight"), take("fc.bias") if "fc.bias" in weights else None)
-        self._layer = build_layer(
-            take, self.shape, 0, prefix="layers.0.", input_norm=False, project=project
-        )
-        words = take("lm_head.weight") if "lm_head.weight" in weights else None
-        ids = listed_tokens(folder)
-        ids = None if ids is None else ids.to(target.device)
+    def _build(self, checkpoint: Checkpoint, target: Model) -> None:
+        project, take, hidden = target.draft_projection, checkpoint.take, self.shape.hidden
+        bias = take("fc.bias", hidden) if "fc.bias" in checkpoint else None
+        self._fc = project(take("fc.weight", hidden, 2 * hidden), bias)
+        below = checkpoint.below("layers.0.")
+        self._layer = build_layer(below, self.shape, 0, width=hidden, project=project)
+        name = "lm_head.weight"
+        words = take(name, None, hidden) if name in checkpoint else None
+        ids = listed_tokens(checkpoint.folder)
         known = target.vocab if words is None else len(words)
-        self._vocabulary = DraftVocabulary(
-            folder, known if ids is None else len(ids), ids, target.vocab
-        )
+        size = known if ids is None else len(ids)
+        self._vocabulary = DraftVocabulary(checkpoint.folder, size, ids, target)
         if ids is not None:
             words = target.lm_head_rows(ids) if words is None else words[ids]
         # The target's LM head is laid out for its kernel already.
@@ -72,8 +62,6 @@ NORMS = ("norm_before_fc", "fc_norm", "norm_output")
 """Fields of speculators' checkpoints that add norms."""
 NOT_COMPUTED = ("parallel_drafting",)
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
-STATES = 3
-"""The target's states that a head reads if its config names no layers."""
 
 
 class Eagle3Head(FeatureHead):
@@ -85,31 +73,15 @@ class Eagle3Head(FeatureHead):
     pass a norm on their way to fc, all in one (`norm_before_fc`) or each its own (`fc_norm`).
     """
 
-    optional: ClassVar[dict[str, Dims]] = {"d2t": (None,), "t2d": (None,)}
-
-    def _tensors(self) -> dict[str, Dims]:
-        hidden = self.shape.hidden
-        states = len(set(_named_layers(self.config))) or STATES
-        names = ["midlayer.hidden_norm.weight", "norm.weight"]
-        if self._sets("fc_norm"):
-            names += [f"fc_norm.{state}.weight" for state in range(states)]
-        together = ["input_norm.weight"] if self._sets("norm_before_fc") else []
-        return {
-            **dict.fromkeys(together, (states * hidden,)),
-            "fc.weight": (hidden, None),
-            "lm_head.weight": (None, hidden),
-            **dict.fromkeys(names, (hidden,)),
-            **block_tensors(self.shape, "midlayer.", 2 * hidden),
-        }
-
-    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
+    def _build(self, checkpoint: Checkpoint, target: Model) -> None:
+        folder, take, hidden = checkpoint.folder, checkpoint.take, self.shape.hidden
         for name in filter(self._sets, NOT_COMPUTED):
             raise BundleError(f"{folder}/config.json: {name} is not computed here")
         if not (self.config.get("eagle_config") or {}).get("use_aux_hidden_state", True):
             raise BundleError(f"{folder}/config.json: use_aux_hidden_state must be true here")
         self.captures = captured_layers(self.config, target.layer_count)
-        fc = take("fc.weight")
-        width = len(self.captures) * self.shape.hidden
+        fc = take("fc.weight", hidden, None)
+        width = len(self.captures) * hidden
         if fc.shape[1] != width or self.captures[-1] >= target.layer_count:
             raise BundleError(
                 f"{folder}: fc.weight takes {fc.shape[1]} values; the states before layers "
@@ -117,31 +89,31 @@ class Eagle3Head(FeatureHead):
             )
         project = target.draft_projection
         self._fc = project(fc, None)
-        self._states_norm = (
-            self._norm_of(take, "input_norm") if self._sets("norm_before_fc") else None
-        )
-        each = range(len(self.captures)) if self._sets("fc_norm") else ()
+        count, together = len(self.captures), self._sets("norm_before_fc")
+        self._states_norm = self._norm_of(take, "input_norm", count) if together else None
+        each = range(count) if self._sets("fc_norm") else ()
         self._norm_of_each = [self._norm_of(take, f"fc_norm.{i}") for i in each]
-        self._layer = build_layer(
-            take, self.shape, 0, prefix="midlayer.", input_norm=False, project=project
-        )
+        below = checkpoint.below("midlayer.")
+        self._layer = build_layer(below, self.shape, 0, width=2 * hidden, project=project)
         self._input_norm = self._norm_of(take, "midlayer.input_layernorm")
         self._hidden_norm = self._norm_of(take, "midlayer.hidden_norm")
         self._norm_first = bool(self.config.get("norm_before_residual"))
         self._norm_output = self._sets("norm_output")
         self._norm = self._norm_of(take, "norm")
-        head = take("lm_head.weight")
+        head = take("lm_head.weight", None, hidden)
         self._read_out = project(head, None)
-        ids = _draft_ids(folder, weights["d2t"], len(head)) if "d2t" in weights else None
-        ids = None if ids is None else ids.to(target.device)
-        self._vocabulary = DraftVocabulary(folder, len(head), ids, target.vocab)
+        offsets = checkpoint.weights.pop("d2t", None)
+        checkpoint.weights.pop("t2d", None)  # it says what d2t does
+        ids = None if offsets is None else _draft_ids(folder, offsets, len(head))
+        self._vocabulary = DraftVocabulary(folder, len(head), ids, target)
 
     def _sets(self, name: str) -> bool:
         eagle: dict[str, Any] = self.config.get("eagle_config") or {}
         return bool(eagle.get(name, self.config.get(name)))
 
-    def _norm_of(self, take: Take, name: str) -> RmsNorm:
-        return RmsNorm(take(f"{name}.weight"), self.shape.eps)
+    def _norm_of(self, take: Take, name: str, each: int = 1) -> RmsNorm:
+        """Return a norm of `each` hidden states together."""
+        return RmsNorm(take(f"{name}.weight", each * self.shape.hidden), self.shape.eps)
 
     def combine(self, states: Tensor) -> Tensor:
         """See FeatureHead."""

@@ -1,9 +1,8 @@
 """Heads of one decoder block that predict the target's next feature, token by token."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +15,9 @@ from workers.torch_engine.models.families import read_shape
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.kv_pool import KvPool
 from workers.torch_engine.models.layer import Layer
-from workers.torch_engine.models.layout import Layout, Span
+from workers.torch_engine.models.layout import Layout
 from workers.torch_engine.models.model import Model
-from workers.torch_engine.models.weights import Dims, Take, refuse_misfit, taker
+from workers.torch_engine.models.weights import Checkpoint
 
 
 class FeatureHead(ABC):
@@ -26,11 +25,9 @@ class FeatureHead(ABC):
 
     Slot i of a row holds the pair (token i + 1, feature of token i), at rotary position i.
     captures: the target's hidden states that make a feature, in the order of their concatenation.
-    optional: tensors that a checkpoint may hold.
     """
 
     captures: tuple[int, ...]
-    optional: ClassVar[dict[str, Dims]]
     _vocabulary: DraftVocabulary
     _layer: Layer
 
@@ -48,37 +45,21 @@ class FeatureHead(ABC):
         self._device = target.device
         self._rotary = torch.empty(0)
         # Not an attribute: the checkpoint is freed once the operators are built.
-        weights = load_weights(folder)
-        shapes = {name: weight.shape for name, weight in weights.items()}
-        optional: dict[str, Dims] = {"embed_tokens.weight": (target.vocab, self.shape.hidden)}
-        refuse_misfit(folder, shapes, self._tensors(), optional | self.optional)
-        take = taker(weights, target.dtype, target.device)
-        own = "embed_tokens.weight" in weights
-        self.embedding = take("embed_tokens.weight") if own else target.embedding
-        self._build(folder, target, weights, take)
+        checkpoint = Checkpoint(folder, load_weights(folder), target.dtype, target.device)
+        self.embedding, name = target.embedding, "embed_tokens.weight"
+        if name in checkpoint:
+            self.embedding = checkpoint.take(name, target.vocab, self.shape.hidden)
+        self._build(checkpoint, target)
+        checkpoint.finish()
 
     @abstractmethod
-    def _tensors(self) -> dict[str, Dims]:
-        """Name the tensors that the checkpoint must hold."""
-
-    @abstractmethod
-    def _build(self, folder: Path, target: Model, weights: dict[str, Tensor], take: Take) -> None:
+    def _build(self, checkpoint: Checkpoint, target: Model) -> None:
         """Build the operators from a checkpoint's tensors."""
-
-    def make_pool(self, rows: int, capacity: int) -> KvPool:
-        """Make a pool of `rows` sequences of `capacity` tokens and their trees, and use it."""
-        pool = self.block.make_pool(1, rows, capacity)
-        self.use(pool)
-        return pool
 
     def use(self, pool: KvPool) -> None:
         """Prepare for forwards over a pool, which a head of the same shape has made."""
         (attention,) = self.shape.each_attention
         self._rotary = attention.rotary.table(pool.capacity, self.shape.head_dim, self._device)
-
-    def lay_out(self, spans: Sequence[Span], pool: KvPool) -> Layout:
-        """Return index tensors for a forward of spans, whose rows ascend, over a pool."""
-        return self.block.lay_out(spans, pool)
 
     def combine(self, states: Tensor) -> Tensor:
         """Return features [N, hidden] of captured states [N, captures * hidden]."""

@@ -13,7 +13,7 @@ from workers.torch_engine.models.draft_logits import DraftLogits
 from workers.torch_engine.models.heads.checkpoint import DraftVocabulary, read_config
 from workers.torch_engine.models.model import Model
 from workers.torch_engine.models.operators import Operator
-from workers.torch_engine.models.weights import Dims, Take, refuse_misfit, taker
+from workers.torch_engine.models.weights import Checkpoint
 
 
 class MedusaHeads:
@@ -27,42 +27,36 @@ class MedusaHeads:
 
     def __init__(self, folder: Path, target: Model) -> None:
         config, weights = read_config(folder, target), load_weights(folder)
-        take = taker(weights, target.dtype, target.device)
+        checkpoint = Checkpoint(folder, weights, target.dtype, target.device)
+        take, hidden = checkpoint.take, int(config["hidden_size"])
         self.count = sum(name.endswith(".layers.0.weight") for name in weights)
         depth = sum(name.startswith("blocks.0.") and name.endswith(".weight") for name in weights)
         if not self.count or not depth:
             raise BundleError(f"{folder}: the weights have no tensor 'blocks.0.layers.0.weight'")
-        self._hidden = int(config["hidden_size"])
-        refuse_misfit(folder, {n: w.shape for n, w in weights.items()}, *self._tensors(depth))
+        self._hidden = hidden
 
         def layer(heads: Sequence[int], index: int) -> Operator:
             names = [f"blocks.{head}.layers.{index}." for head in heads]
-            biased = names[0] + "bias" in weights
+            biased = names[0] + "bias" in checkpoint
             return target.draft_projection(
-                torch.cat([take(name + "weight") for name in names]),
-                torch.cat([take(name + "bias") for name in names]) if biased else None,
+                torch.cat([take(name + "weight", hidden, hidden) for name in names]),
+                torch.cat([take(name + "bias", hidden) for name in names]) if biased else None,
             )
 
         self._first = layer(range(self.count), 0)
         self._deeper = [[layer([h], i) for h in range(self.count)] for i in range(1, depth)]
         ids = weights.get("token_map")
-        ids = None if ids is None else ids.to(target.device, torch.int64)
-        heads = self._lm_heads(take, weights, shared=bool(config.get("original_lm_head")))
+        ids = None if ids is None else ids.long()
+        shared, own = "lm_head.weight", [f"lm_heads.{k}.weight" for k in range(self.count)]
+        names = own
+        if config.get("original_lm_head"):
+            names = [shared if shared in checkpoint else own[0]]
+        heads = [take(name, None, hidden) for name in names]
+        checkpoint.finish("token_map", shared, *own)
         if ids is not None:
             heads = [_cut(folder, head, ids) for head in heads]
         self._read_outs = [target.draft_projection(head, None) for head in heads]
-        self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target.vocab)
-
-    def _tensors(self, depth: int) -> tuple[dict[str, Dims], dict[str, Dims]]:
-        """Name the tensors that the checkpoint must hold, and those that it may."""
-        blocks = [f"blocks.{k}.layers.{i}." for k in range(self.count) for i in range(depth)]
-        heads = ["lm_head.weight", *(f"lm_heads.{head}.weight" for head in range(self.count))]
-        optional: dict[str, Dims] = dict.fromkeys(heads, (None, self._hidden))
-        optional |= {f"{block}bias": (self._hidden,) for block in blocks}
-        required: dict[str, Dims] = {
-            f"{block}weight": (self._hidden, self._hidden) for block in blocks
-        }
-        return required, optional | {"token_map": (None,)}
+        self._vocabulary = DraftVocabulary(folder, len(heads[0]), ids, target)
 
     def forward(self, states: Tensor) -> list[DraftLogits]:
         """Return each head's logits for the target's final states [N, hidden]."""
@@ -78,13 +72,6 @@ class MedusaHeads:
             logits = self._read_outs[0](x.reshape(-1, self._hidden))
             return logits.view(self.count, len(states), -1)
         return torch.stack([read(x[head]) for head, read in enumerate(self._read_outs)])
-
-    def _lm_heads(self, take: Take, weights: dict[str, Tensor], *, shared: bool) -> list[Tensor]:
-        """Return the LM heads, a single one if all heads share it."""
-        if not shared:
-            return [take(f"lm_heads.{head}.weight") for head in range(self.count)]
-        name = "lm_head.weight"
-        return [take(name if name in weights else "lm_heads.0.weight")]
 
 
 def _cut(folder: Path, head: Tensor, ids: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workers.torch_engine.models.block_weights import GROUP, is_packed, parts, unpacked
 from workers.torch_engine.models.operators import Operator, RmsNorm, sixteen_bits
+from workers.torch_engine.models.weights import GROUP, is_packed, parts, unpacked
 
 try:  # torch first: the module computes with the threads of torch's OpenMP
     from workers.torch_engine.models.kernels import _kernels
@@ -47,7 +47,7 @@ def _is_wide() -> bool:
 class BlockProduct:
     """x [N, in] -> x @ weight.T + bias, in float32. Exists only where `is_built`.
 
-    weight: [out, in] in groups of 4 bits (see block_weights), or of numbers, which are rounded to 8
+    weight: [out, in] in groups of 4 bits (see weights), or of numbers, which are rounded to 8
     bits. many: the same product, for more than MANY_ROWS rows.
     """
 
