@@ -27,10 +27,10 @@ def generate(  # noqa: PLR0913 - its parameters are flags
 
     Example: `specadapt generate --method draft_verify --prompt "What is 12 + 30?"`
     """
-    from ops.common.decoding import answer_to, engines_of
+    from ops.common.decoding import answer_to, engines_of, request_of
     from ops.common.prompts import parse
     from ops.common.settings import load_config, resolve
-    from schemas import DecodeChunk, DecodeRequest, SamplingParams
+    from schemas import DecodeChunk, SamplingParams
     from workers.bundle import load_bundle
     from workers.chat_template import encode_chat
 
@@ -46,12 +46,7 @@ def generate(  # noqa: PLR0913 - its parameters are flags
             sys.stdout.write(chunk.text)
             sys.stdout.flush()
 
-    request = DecodeRequest(
-        request_id="generate",
-        method=method,
-        prompt_token_ids=tuple(token_ids),
-        sampling=sampling,
-    )
+    request = request_of("generate", method, token_ids, sampling)
     with engines_of(setup, family, "generate") as engines:
         answer = asyncio.run(answer_to(engines, request, show))
     stats = answer.stats.model_dump(mode="json")

@@ -12,12 +12,19 @@ from typing import Any
 
 from rich.progress import Progress
 
-from ops.common.decoding import EncodedPrompt, Engines, answer_to, decode, encode, engines_of
+from ops.common.decoding import (
+    EncodedPrompt,
+    Engines,
+    answer_to,
+    encode,
+    engines_of,
+    request_of,
+)
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup
 from ops.routing_tables.profile_store import ProfileStore, meta_of
 from router.fit.profile import Profile
-from schemas import DecodeChunk, DecodeRequest, SamplingParams
+from schemas import DecodeChunk, SamplingParams
 from schemas.profile import ProfileRow, StepRow
 from workers.bundle import load_bundle
 from workers.engine import Engine
@@ -79,7 +86,7 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
 async def warm_up(plan: ProfilePlan, engines: Engines, item: EncodedPrompt) -> None:
     """Decode a short response with each method: first calls allocate."""
     for name in plan.setup.names:
-        await decode(engines, f"warm-up-{name}", name, item.token_ids, _sampling(plan, 8))
+        await answer_to(engines, request_of("warm-up", name, item.token_ids, _sampling(plan, 8)))
 
 
 async def grid_steps(
@@ -122,13 +129,9 @@ async def all_methods(
 async def _answer(
     plan: ProfilePlan, engines: Engines, item: EncodedPrompt, name: str
 ) -> ProfileRow:
-    request = DecodeRequest(
-        request_id=f"{item.prompt.id}-{name}",
-        method=name,
-        prompt_token_ids=item.token_ids,
-        sampling=_sampling(plan, plan.max_tokens),
-        scope=f"{name} {plan.temperature:g}",
-    )
+    sampling = _sampling(plan, plan.max_tokens)
+    scope = f"{name} {plan.temperature:g}"
+    request = request_of(item.prompt.id, name, item.token_ids, sampling, scope)
     answer = await answer_to(engines, request)
     stats = answer.stats
     return ProfileRow(
@@ -281,25 +284,14 @@ async def measure(
     prompts: Sequence[Sequence[int]],
     sampling: SamplingParams,
     wanted: int,
-    scope: str = "",
+    scope: str,
 ) -> BatchSteps:
-    """Time `wanted` steps of `prompts` (token ids) decoded together, then cancel the responses.
-
-    scope: drafters look up past responses of the same scope only.
-    """
+    """Time `wanted` steps of `prompts` (token ids) decoded together, then cancel the responses."""
     steps = BatchSteps(len(prompts), wanted)
     answers = [
         asyncio.ensure_future(
             answer_to(
-                engine,
-                DecodeRequest(
-                    request_id=f"step-{method}-{len(prompts)}-{len(ids)}-{i}",
-                    method=method,
-                    prompt_token_ids=tuple(ids),
-                    sampling=sampling,
-                    scope=scope,
-                ),
-                partial(steps.add, i),
+                engine, request_of(f"step-{i}", method, ids, sampling, scope), partial(steps.add, i)
             )
         )
         for i, ids in enumerate(prompts)

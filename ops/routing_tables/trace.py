@@ -12,7 +12,7 @@ from ops.common.output import emit, progress, table
 if TYPE_CHECKING:
     from ops.common.decoding import EncodedPrompt
     from ops.common.settings import Setup
-    from ops.routing_tables.traced import TracedAnswer
+    from ops.routing_tables.bounds import TracedAnswer
     from schemas.profile import ProfileMeta
 
 BATCH = 16
@@ -50,9 +50,8 @@ def trace(  # noqa: PLR0913 - its parameters are flags
     from ops.common.decoding import encode
     from ops.common.prompts import select
     from ops.common.settings import load_config, resolve, with_baseline, with_dtype
-    from ops.routing_tables.bounds import bounds, measure
+    from ops.routing_tables.bounds import bounds, measure, read_traces
     from ops.routing_tables.profile_store import meta_of
-    from ops.routing_tables.traced import read_traces
     from router.fit.speedup import BASELINE
     from workers.bundle import load_bundle
 
@@ -81,7 +80,7 @@ def trace(  # noqa: PLR0913 - its parameters are flags
 
 
 def _method(name: str, answers: "Sequence[TracedAnswer]") -> dict[str, Any]:
-    from ops.routing_tables.traced import mat
+    from ops.routing_tables.bounds import mat
 
     domains = sorted({answer.domain for answer in answers})
     return {
@@ -94,7 +93,7 @@ async def _run(
     setup: "Setup", meta: "ProfileMeta", items: "Sequence[EncodedPrompt]", out: Path
 ) -> None:
     """Trace the prompts that the folder lacks. Raises InputError if it has other settings."""
-    from ops.routing_tables.traced import TracedAnswer, prepare
+    from ops.routing_tables.bounds import TracedAnswer, prepare
     from ops.routing_tables.tracer import Tracer
     from router.fit.speedup import BASELINE
     from workers.bundle import load_bundle
@@ -128,14 +127,15 @@ async def _run(
 
 
 def _tables(figures: Mapping[str, Any], out: Path) -> list[Any]:
+    from ops.routing_tables.bounds import BOUNDS
+
     by_method = figures["methods"]
     domains = list(next(iter(by_method.values()))["by_domain"])
     rows = [[n, found["mat"], *found["by_domain"].values()] for n, found in by_method.items()]
     title = f"{out}: output tokens per target step over {figures['prompts']} prompts"
     shown = [table(title, ["method", "all", *domains], rows)]
     if (found := figures["bounds"]) is not None:
-        rows = [[n, value, found["oracle_length"][n]] for n, value in found["fixed"].items()]
-        rows += [[n, found[n], None] for n in ("best_of_prompt", "oracle_combine")]
+        rows = [*found["fixed"].items(), *((name, found[name]) for name in BOUNDS)]
         title = f"Speedup after the first token over {found['answers']} answers"
-        shown.append(table(title, ["method", "as it is", "oracle length"], rows))
+        shown.append(table(title, ["method", "speedup"], rows))
     return shown
