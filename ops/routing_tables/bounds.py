@@ -5,21 +5,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ops.common.boundary import InputError
+from ops.common.decoding import EncodedPrompt, answer_to, engines_of, request_of
+from ops.common.settings import Setup
 from ops.routing_tables.profile_store import drop_unfinished_line, refuse_other_settings
 from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean
+from schemas import SamplingParams
 from schemas.base import Schema
 from schemas.json_files import records
 from schemas.profile import ProfileMeta
-
-if TYPE_CHECKING:
-    from ops.common.decoding import EncodedPrompt
-    from ops.common.settings import Setup
+from workers.bundle import load_bundle
+from workers.methods import get_method
+from workers.torch_engine.engine import load_models
 
 Floats = NDArray[np.float64]
 
@@ -74,12 +77,21 @@ def steps(accepted: Sequence[int]) -> int:
     return count
 
 
-def mat(answers: Sequence[TracedAnswer], method: str) -> float:
-    """Return output tokens per target step, the prefill's included."""
-    tokens = sum(len(answer.answer) for answer in answers)
-    if method == BASELINE:
-        return 1.0
-    return tokens / sum(1 + steps(answer.accepted[method]) for answer in answers)
+def mats(answers: Sequence[TracedAnswer], method: str) -> dict[str, Any]:
+    """Return output tokens per target step, the prefill's included: of all responses (mat), and by
+    domain."""
+
+    def mat(own: Sequence[TracedAnswer]) -> float:
+        if method == BASELINE:
+            return 1.0
+        taken = sum(1 + steps(answer.accepted[method]) for answer in own)
+        return sum(len(answer.answer) for answer in own) / taken
+
+    domains = sorted({answer.domain for answer in answers})
+    return {
+        "mat": mat(answers),
+        "by_domain": {d: mat([a for a in answers if a.domain == d]) for d in domains},
+    }
 
 
 @dataclass(frozen=True)
@@ -106,16 +118,8 @@ class StepSeconds:
         return self.whole[BASELINE] + float(more) + self.drafting[drafter] * length / levels
 
 
-async def measure(setup: "Setup", items: "Sequence[EncodedPrompt]", max_tokens: int) -> StepSeconds:
+async def measure(setup: Setup, items: Sequence[EncodedPrompt], max_tokens: int) -> StepSeconds:
     """Time steps of every method on some of the prompts, and the target's forwards."""
-    import torch
-
-    from ops.common.decoding import answer_to, engines_of, request_of
-    from schemas import SamplingParams
-    from workers.bundle import load_bundle
-    from workers.methods import get_method
-    from workers.torch_engine.engine import load_models
-
     bundle = load_bundle(setup.bundle)
     spent = {name: np.zeros(3) for name in setup.names}
     with engines_of(setup, bundle, "trace") as engines:
