@@ -3,11 +3,12 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from conftest_bundle import DEMO
 
-from ops.bench.decode.quality import Response, Scores, figures_of
+from ops.bench.decode.quality import Reading, figures_of
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat
 
@@ -55,10 +56,12 @@ def test_perplexity_is_that_of_transformers(specadapt, prompts):
 
 
 def test_a_ratio_weighs_tokens_and_has_an_interval():
-    responses = [Response((1,), (1, 2)), Response((1,), (3, 4, 5, 6))]
-    first = Scores([2.0, 4.0], [[1, 2], [3, 4, 5, 6]])
-    other = Scores([3.2, 4.0], [[1, 0], [3, 4, 5, 0]])
-    found = figures_of(responses, first, other)
+    def reading(nats, best):
+        return Reading(np.array(nats), np.zeros(len(nats)), np.array(best))
+
+    first = [reading([0.5, 1.5], [1, 2]), reading([1.0] * 4, [3, 4, 5, 6])]
+    other = [reading([1.2, 2.0], [1, 0]), reading([1.0] * 4, [3, 4, 5, 0])]
+    found = figures_of(first, other)
     assert found["nats_per_token"] == pytest.approx(1.2)
     assert found["perplexity_ratio"] == pytest.approx(math.exp(0.2), abs=1e-4)
     assert found["perplexity_ratio_ci95"] == pytest.approx([1.0, math.exp(0.6)], abs=1e-4)
