@@ -1,9 +1,7 @@
 """`specadapt bench serve`: latency, throughput and goodput of a service at its clients."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 ROUTED = "routed"
 OF_THE_SERVICE = ("tokens_per_s", "requests_per_s", "ttft_ms_p50", "errors", "reasons")
 OVER = ("over_baseline", "over_baseline_ci95")
-LEAST_MS = 0.1
 
 
 def bench_serve(  # noqa: PLR0913 - its parameters are flags
@@ -129,15 +126,10 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
     )
     with running_service(url, config) as address, other_server(against) as other:
         found = asyncio.run(arms_at(address, [*asked, *other], other_key))
-        before = processor_seconds()
         with progress() as bar:
             task = bar.add_task("prompts", total=len(found) * num_prompts)
             served = asyncio.run(measure(found, plan, lambda: bar.advance(task)))
-        spent = processor_seconds() - before
     figures = _figures(served, plan, baseline, limits)
-    requests = sum(len(one.answers) for one in served.values())
-    # None of a service that others started: its processes may be on other machines.
-    figures["processor_ms"] = {name: 1e3 * s / requests for name, s in spent.most_common()}
     figures["settings"] = {
         **describe_machine(),
         **parameters,
@@ -151,20 +143,6 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
         "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
     }
     emit(figures, lambda: _tables(figures), json)
-
-
-def processor_seconds() -> Counter[str]:
-    """Return the processor seconds that this process's descendants have used, by their titles."""
-    import psutil
-
-    spent: Counter[str] = Counter()
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            times, title = child.cpu_times(), "".join(child.cmdline()[:1])
-            # Ray's titles are "ray::ServeReplica:app:deployment" and "ray::Actor.method".
-            name = title.split()[0] if title.startswith("ray::") else child.name()
-            spent[name.split(".")[0].removeprefix("ray::")] += times.user + times.system
-    return spent
 
 
 def _figures(
@@ -231,11 +209,8 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
             for name, own in arms.items()
             for turn, one in enumerate(own["by_turn"])
         ]
-        by_turn = ("TTFT p50, ms", "tokens/s", "prompt", "cached", "prefix cached")
+        by_turn = ("TTFT p50, ms", "tokens/s", "prompt", "cached")
         yield table("By turn", ["arm", "turn", *by_turn], rows)
-    if spent := figures["processor_ms"]:
-        rows = [[name, ms] for name, ms in spent.items() if ms >= LEAST_MS]
-        yield table("Processor time per request, ms", ["process", "ms"], rows)
     if len(arms) > 1 and figures["same_text"] is not None:
         yield f"share of prompts with the same text from all arms: {cell(figures['same_text'])}"
 
