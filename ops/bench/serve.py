@@ -1,7 +1,9 @@
 """`specadapt bench serve`: latency, throughput and goodput of a service at its clients."""
 
 import asyncio
+import shlex
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +112,7 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
     from ops.bench.serve_runs import Plan, arms_at, measure, objectives, requests_of
     from ops.common.boundary import InputError
     from ops.common.prompts import fingerprint, select
-    from ops.common.running_service import other_server, running_service
+    from ops.common.running_service import running_service, started
     from ops.common.settings import describe_machine, names
 
     asked = names(arms, "--arms")
@@ -124,8 +126,11 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
     plan = Plan(
         requests_of(chosen, num_prompts), turns, parameters, request_rate, max_concurrency, seed
     )
-    with running_service(url, config) as address, other_server(against) as other:
-        found = asyncio.run(arms_at(address, [*asked, *other], other_key))
+    with ExitStack() as stack:
+        address = stack.enter_context(running_service(url, config))
+        if against is not None:
+            asked.append(stack.enter_context(started(shlex.split(against))))
+        found = asyncio.run(arms_at(address, asked, other_key))
         with progress() as bar:
             task = bar.add_task("prompts", total=len(found) * num_prompts)
             served = asyncio.run(measure(found, plan, lambda: bar.advance(task)))

@@ -60,15 +60,6 @@ def load_config(file: Path | None) -> AppConfig:
         raise InputError(f"{file}: {error}") from error
 
 
-def checked(changed: AppConfig) -> AppConfig:
-    """Return a configuration whose fields were replaced by flags. Raises InputError if they do not
-    fit each other."""
-    try:
-        return validated(changed.model_dump(mode="json", exclude_unset=True))
-    except ConfigError as error:
-        raise InputError(str(error)) from error
-
-
 def served_config(file: Path | None) -> AppConfig:
     """Return a service's configuration: the file's, or else the default methods in one replica.
 
