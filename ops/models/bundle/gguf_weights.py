@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from ops.models.bundle.gguf_config import Architecture
+from ops.models.bundle.gguf_config import FREQUENCIES, Architecture
 from ops.models.bundle.gguf_file import FIX, GgufFile
-from ops.models.bundle.gguf_rope import FREQUENCIES
 from workers.torch_engine.models.block_weights import pack
 from workers.weight_files import PACKED
 

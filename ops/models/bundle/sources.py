@@ -184,23 +184,32 @@ def imported(source: Path, out: Path | None, say: Say, name: str | None = None) 
     hash, one that the memory does not hold, or an `out` that holds another model.
     """
     quiet_transformers()
+    packaged: Packaged | None = None
     if (source / MANIFEST).is_file():
-        bundle = load_bundle(source)
-        if bundle.packaged is None:
+        packaged = load_bundle(source).packaged
+        if packaged is None:
             raise InputError(f"SRC: {source} already has its target; there is nothing to import")
         if out is not None:
             raise InputError(f"--out: {source} takes a package's model, which the cache keeps")
-        return _packaged(bundle.packaged, say)
+        if (packaged.folder / PROVENANCE).is_file():
+            return _described(packaged.folder, fresh=False)
+        source, out = packaged.installed(), packaged.folder
+        if file_hash(source) != packaged.sha256:
+            raise InputError(f"{source} is not the file that the bundle names: its SHA-256 differs")
     convert, facts, advised = _source(source)
     name = _slug(name or facts["name"])
     folder = out or Path("bundles") / name
-    parts = {part: part for part in PACKAGED_PARTS}
+    if packaged is not None:
+        facts |= {"package": packaged.package}
     with _made(folder, facts, say) as scratch:
         if scratch is not None:
             convert(scratch, say)
             _tried(scratch, say)
-            body = {"name": name, "parts": parts, "sampling": _sampling(advised, say)}
-            (scratch / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+            if packaged is None:
+                parts = {part: part for part in PACKAGED_PARTS}
+                body = {"name": name, "parts": parts, "sampling": _sampling(advised, say)}
+                text = json.dumps(body, indent=2) + "\n"
+                (scratch / MANIFEST).write_text(text, encoding="utf-8")
     return _described(folder, fresh=scratch is not None)
 
 
@@ -235,21 +244,6 @@ def _sampling(advised: dict[str, Any], say: Say) -> dict[str, Any]:
         say(f"leaving out the model's sampling defaults, which are not valid here: {given}")
         return {}
     return given
-
-
-def _packaged(packaged: Packaged, say: Say) -> Imported:
-    if (packaged.folder / PROVENANCE).is_file():
-        return _described(packaged.folder, fresh=False)
-    file = packaged.installed()
-    if file_hash(file) != packaged.sha256:
-        raise InputError(f"{file} is not the file that the bundle names: its SHA-256 differs")
-    convert, facts, _ = _source(file)
-    facts |= {"package": packaged.package}
-    with _made(packaged.folder, facts, say) as scratch:
-        if scratch is not None:
-            convert(scratch, say)
-            _tried(scratch, say)
-    return _described(packaged.folder, fresh=scratch is not None)
 
 
 def _tried(scratch: Path, say: Say) -> None:

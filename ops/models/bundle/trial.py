@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def _refuse_infinite(target: Path) -> None:
 
 async def _decode(bundle: Bundle, token: int) -> str | None:
     """Decode one token after `token`; return why the response ended."""
-    from schemas import DecodeRequest, EngineConfig, SamplingParams
+    from ops.common.decoding import request_of
+    from schemas import EngineConfig, SamplingParams
     from workers.loader import load_engine
 
     config = EngineConfig(
@@ -96,16 +98,8 @@ async def _decode(bundle: Bundle, token: int) -> str | None:
         kv_slots=CONTEXT,
         max_context=CONTEXT,
     )
-    engine = load_engine(["naive"], bundle, config)
-    try:
-        request = DecodeRequest(
-            request_id="trial",
-            method="naive",
-            prompt_token_ids=(token,),
-            sampling=SamplingParams(temperature=0.0, max_tokens=1),
-        )
-        async for chunk in engine.generate(request):
+    sampling = SamplingParams(temperature=0.0, max_tokens=1)
+    with closing(load_engine(["naive"], bundle, config)) as engine:
+        async for chunk in engine.generate(request_of("trial", "naive", [token], sampling)):
             ended = chunk.finish_reason
         return ended
-    finally:
-        engine.close()
