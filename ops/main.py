@@ -19,8 +19,7 @@ from ops.models.train import app as train
 from ops.operate import config, datastore, drafters, grafana, keys, routing, vllm_server
 from ops.operate.chat import chat
 from ops.operate.doctor import doctor
-from ops.operate.generate import generate
-from ops.operate.methods import methods
+from ops.operate.methods import generate, methods
 from ops.operate.serve import serve
 from ops.report import report
 from ops.routing_tables import tables

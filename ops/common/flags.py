@@ -105,4 +105,7 @@ Routing = Annotated[
     option("--routing", "folder of the routing table  [default: <bundle>/routing]", "DIR"),
 ]
 
+Url = Annotated[str, option("--url", "address of the service")]
+
 DEFAULT_MAX_TOKENS = 128
+DEFAULT_URL = "http://127.0.0.1:8000"

@@ -10,12 +10,11 @@ from ops.common import flags
 if TYPE_CHECKING:
     from ops.common.chat_client import Reply
 
-URL = "http://127.0.0.1:8000"
 QUIT = "/quit"
 
 
 def chat(
-    url: Annotated[str, flags.option("--url", "address of the service")] = URL,
+    url: flags.Url = flags.DEFAULT_URL,
     model: Annotated[
         str | None, flags.option("--model", "model name; <bundle>:<method> pins a method")
     ] = None,

@@ -12,7 +12,6 @@ from ops.common.output import emit, table
 
 SECONDS = 30.0
 
-Url = Annotated[str, typer.Option("--url", help="address of the service")]
 Key = Annotated[
     str,
     typer.Option(
@@ -22,7 +21,6 @@ Key = Annotated[
         help="admin key, made by `specadapt keys create --admin`",
     ),
 ]
-LOCAL = "http://127.0.0.1:8000"
 
 
 def explain(  # noqa: PLR0913 - its parameters are flags
@@ -83,7 +81,7 @@ def explain(  # noqa: PLR0913 - its parameters are flags
     emit(figures, lambda: [table(title, columns, ranked)], json)
 
 
-def history(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
+def history(url: flags.Url = flags.DEFAULT_URL, key: Key = "", json: flags.Json = None) -> None:
     """List the learned states that a service can return to, newest first.
 
     Example: `specadapt routing history --url http://127.0.0.1:8000`
@@ -98,7 +96,7 @@ def rollback(
             metavar="[NUMBER]", min=1, help="number of the snapshot  [default: the newest]"
         ),
     ] = None,
-    url: Url = LOCAL,
+    url: flags.Url = flags.DEFAULT_URL,
     key: Key = "",
     json: flags.Json = None,
 ) -> None:
@@ -111,7 +109,7 @@ def rollback(
     _emit({"snapshots": [found]}, json, "In force again")
 
 
-def reset(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
+def reset(url: flags.Url = flags.DEFAULT_URL, key: Key = "", json: flags.Json = None) -> None:
     """Discard what the service has learned. The current state is kept for `rollback`.
 
     Example: `specadapt routing reset`

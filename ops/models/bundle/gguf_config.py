@@ -1,7 +1,6 @@
 """A GGUF file's fields as a Hugging Face config: all of them, or a refusal that names one."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,15 +29,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Fields that may have these values only, which say nothing beyond a plain model. The layout is the
 interleaved one of every Llama file."""
-GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
-"""llama.cpp recognises Gemma's 27B models by their layers and scales their scores by hidden / heads
-instead of by a head's width."""
-LOCAL_BASE = 10000.0
-"""The rotary base of Gemma 3's local layers, which is not in its files."""
-
+LOCAL_BASE = "gemma3.rope.freq_base_swa"
 FREQUENCIES = "rope_freqs.weight"
 DEFAULT_BASE = 10000.0
-"""The default of llama.cpp."""
+"""llama.cpp's default, and the base of Gemma 3's local layers, which is not in its files."""
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 """Every published model with Llama 3's scaling has these."""
 CONTEXTS = tuple(2**power for power in range(4, 21))
@@ -62,7 +56,8 @@ class Architecture:
     """What an architecture's fields mean.
 
     model_type: Hugging Face's name. needed, carried: more fields that must or may be in the file,
-    with the names that the config gives them. more: adds what follows from the other fields.
+    with the names that the config gives them. largest: layers of Gemma's 27B model, by which
+    llama.cpp recognises it; it scales scores by hidden / heads instead of by a head's width.
     interleaved: whether rotary pairs of queries and keys are neighbours. norm_offset: what the file
     adds to the weights of norms. partial_rotary: whether a part of a head may be rotated.
     """
@@ -70,31 +65,10 @@ class Architecture:
     model_type: str
     needed: dict[str, str] = field(default_factory=dict)
     carried: dict[str, str] = field(default_factory=dict)
-    more: Callable[[GgufFile, dict[str, Any]], dict[str, Any]] | None = None
+    largest: int | None = None
     interleaved: bool = False
     norm_offset: float = 0.0
     partial_rotary: bool = False
-
-
-def _gemma2(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    return {"query_pre_attn_scalar": _score_width(file, config)}
-
-
-def _gemma3(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    local = file.number("gemma3.rope.freq_base_swa", LOCAL_BASE)
-    return {
-        "query_pre_attn_scalar": _score_width(file, config),
-        "rope_parameters": {
-            "full_attention": config["rope_parameters"],
-            "sliding_attention": {"rope_type": "default", "rope_theta": local},
-        },
-    }
-
-
-def _score_width(file: GgufFile, config: dict[str, Any]) -> int:
-    if config["num_hidden_layers"] == GEMMA_27B_LAYERS[file.architecture]:
-        return int(config["hidden_size"] // config["num_attention_heads"])
-    return int(config["head_dim"])
 
 
 WINDOW = {"attention.sliding_window": "sliding_window"}
@@ -107,11 +81,11 @@ ARCHITECTURES = {
     "gemma2": Architecture(
         "gemma2",
         needed=WINDOW | {"attn_logit_softcapping": "attn_logit_softcapping"} | FINAL_CAP,
-        more=_gemma2,
+        largest=46,
         norm_offset=1.0,
     ),
     "gemma3": Architecture(
-        "gemma3_text", needed=WINDOW, carried=FINAL_CAP, more=_gemma3, norm_offset=1.0
+        "gemma3_text", needed=WINDOW, carried=FINAL_CAP, largest=62, norm_offset=1.0
     ),
 }
 
@@ -153,8 +127,16 @@ def read_config(file: GgufFile) -> Any:
         if key in architecture.needed or full in file.fields:
             file.number(full)
         config[name] = file.fields.get(full)
-    if architecture.more is not None:
-        config |= architecture.more(file, config)
+    if architecture.largest is not None:
+        largest = config["num_hidden_layers"] == architecture.largest
+        wide = config["hidden_size"] // config["num_attention_heads"]
+        config["query_pre_attn_scalar"] = wide if largest else config["head_dim"]
+    if file.architecture == "gemma3":
+        local = file.number(LOCAL_BASE, DEFAULT_BASE)
+        config["rope_parameters"] = {
+            "full_attention": config["rope_parameters"],
+            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+        }
     if "general.name" in file.fields:
         config["_model_name_or_path"] = file.fields["general.name"]
     made: Any = AutoConfig.for_model(
@@ -170,11 +152,11 @@ def read_config(file: GgufFile) -> Any:
 def _refuse_unknown(file: GgufFile, architecture: Architecture) -> None:
     prefix = f"{file.architecture}."
     known = {*REQUIRED, *COMPUTED, *architecture.needed, *architecture.carried}
-    if file.architecture == "gemma3":
-        known.add("rope.freq_base_swa")
     for key, value in file.fields.items():
         name = key.removeprefix(prefix)
-        if not key.startswith(prefix) or name in known or name.startswith("rope.scaling."):
+        if key == LOCAL_BASE or not key.startswith(prefix):
+            continue
+        if name in known or name.startswith("rope.scaling."):
             continue
         if value not in NEUTRAL.get(name, ()):
             raise file.refusal(f"{key} is {value}, which is not carried over: {FIX}")
