@@ -306,10 +306,7 @@ def _rates(profile: "Profile", method: str, prompts: Sequence[str]) -> list[floa
 def write(results: Results, out: Path) -> list[Path]:
     """Write report.md and its figures; return the files."""
     out.mkdir(parents=True, exist_ok=True)
-    try:
-        pictures = [_draw(out, name, results) for name in _figures(results)]
-    except ImportError as error:
-        raise InputError(f"a report needs `pip install 'specadapt[report]'`: {error}") from error
+    pictures = [_draw(out, name, results) for name in _figures(results)]
     text = [
         "# Speedups by cluster",
         f"Source: {results.source}. Speedups are over {results.baseline}, harmonic means.",
