@@ -194,7 +194,10 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
         f"Speed over {base}, with its 95% interval",
         ["arm", "ratio", "answered by"],
         [
-            [name, with_interval(*map(own.get, OVER)), _counts(own["methods"])]
+            [
+                *(name, with_interval(*map(own.get, OVER))),
+                ", ".join(f"{method} {count}" for method, count in own["methods"].items()),
+            ]
             for name, own in arms.items()
         ],
     )
@@ -218,7 +221,3 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
         yield table("By turn", ["arm", "turn", *by_turn], rows)
     if len(arms) > 1 and figures["same_text"] is not None:
         yield f"share of prompts with the same text from all arms: {cell(figures['same_text'])}"
-
-
-def _counts(methods: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in methods.items())

@@ -106,7 +106,7 @@ def rollback(
     """
     body = {} if snapshot is None else {"snapshot": snapshot}
     found = _asked("POST", f"{url}/admin/routing/rollback", key, body)
-    _emit({"snapshots": [found]}, json, "In force again")
+    _emit({"snapshots": [found]}, json, "Active again")
 
 
 def reset(url: flags.Url = flags.DEFAULT_URL, key: Key = "", json: flags.Json = None) -> None:
@@ -141,18 +141,12 @@ def _asked(
 def _emit(
     figures: dict[str, Any], json: Any, title: str = "Learned states, the newest first"
 ) -> None:
+    told = ("number", "at", "occasion", "version", "clusters")
     rows = [
-        [
-            one["number"],
-            one["at"],
-            one["occasion"],
-            one["version"],
-            one["clusters"],
-            ", ".join(f"{name} {count}" for name, count in one["favourites"].items()),
-        ]
+        [*map(one.get, told), ", ".join(f"{n} {count}" for n, count in one["favourites"].items())]
         for one in figures["snapshots"]
     ]
-    columns = ["number", "at", "kept before", "version", "clusters", "favourites"]
+    columns = ["number", "at", "kept before", "version", "clusters", "preferred"]
     emit(figures, lambda: [table(title, columns, rows)], json)
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from router.fit.profile import Profile
 from schemas import DecodeChunk, SamplingParams
 from schemas.profile import ProfileRow, StepRow
 from workers.bundle import load_bundle
-from workers.engine import Engine
 
 STEP_BATCHES = (1, 2, 4, 8, 16)
 STEP_CONTEXTS = (128, 512, 1024)
@@ -96,13 +96,20 @@ async def grid_steps(
     store: ProfileStore,
     bar: Progress,
 ) -> None:
-    """Measure the cells of the step-time grid that the store lacks.
+    """Measure the cells of the step-time grid that the engine's limits admit and the store lacks.
 
     All methods of a batch size and context are measured one after the other, within a minute.
     """
-    grid = cells(plan.setup, STEP_BATCHES, STEP_CONTEXTS)
+    limits = plan.setup.engine
+    grid = [
+        (batch, context, method)
+        for batch, context, method in product(STEP_BATCHES, STEP_CONTEXTS, plan.setup.names)
+        if batch <= limits.max_batch
+        and context + STEP_TOKENS <= limits.max_context
+        and batch * min(context + STEP_ROOM, limits.max_context) <= limits.kv_slots
+    ]
     task = bar.add_task("step times", total=len(grid))
-    for method, batch, context in sorted(grid, key=lambda cell: cell[1:]):
+    for batch, context, method in grid:
         if not store.has_step(method, batch, context):
             store.add_step(await step_time(plan, engines, encoded, method, batch, context))
         bar.advance(task)
@@ -150,22 +157,6 @@ async def _answer(
     )
 
 
-def cells(
-    setup: Setup, batches: Sequence[int], contexts: Sequence[int]
-) -> list[tuple[str, int, int]]:
-    """Method, batch, context of every cell that the engine's limits admit."""
-    limits = setup.engine
-    return [
-        (name, batch, context)
-        for name in setup.names
-        for batch in batches
-        for context in contexts
-        if batch <= limits.max_batch
-        and context + STEP_TOKENS <= limits.max_context
-        and batch * min(context + STEP_ROOM, limits.max_context) <= limits.kv_slots
-    ]
-
-
 async def step_time(
     plan: ProfilePlan,
     engines: Engines,
@@ -192,7 +183,6 @@ async def step_time(
             method,
             texts[start : start + batch],
             sampling,
-            STEP_COUNT,
             scope=f"steps {method} {batch} {context} {start}",
         )
         for start in range(0, len(texts) - batch + 1, batch)
@@ -279,15 +269,14 @@ class BatchSteps:
 
 
 async def measure(
-    engine: Engine | Engines,
+    engine: Engines,
     method: str,
     prompts: Sequence[Sequence[int]],
     sampling: SamplingParams,
-    wanted: int,
     scope: str,
 ) -> BatchSteps:
-    """Time `wanted` steps of `prompts` (token ids) decoded together, then cancel the responses."""
-    steps = BatchSteps(len(prompts), wanted)
+    """Time STEP_COUNT steps of prompts (token ids) decoded together, then cancel the responses."""
+    steps = BatchSteps(len(prompts), STEP_COUNT)
     answers = [
         asyncio.ensure_future(
             answer_to(

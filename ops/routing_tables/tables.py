@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from ops.common import flags
 from ops.common.boundary import InputError
@@ -73,13 +73,13 @@ def fit(  # noqa: PLR0913 - its parameters are flags
     out: Annotated[Path, flags.option("--out", "folder of the routing table", "DIR")],
     clusters: Annotated[int, flags.option("--clusters", "number of clusters", min=2)] = 10,
     predictor: Annotated[
-        flags.Predictor,
+        Literal["clusters", "regression"],
         flags.option(
             "--predictor",
             "predictor of acceptance: the prompt's cluster (clusters), or the cluster "
             "corrected by the prompt's vector and features (regression)",
         ),
-    ] = flags.Predictor.clusters,
+    ] = "clusters",
     config: flags.Config = None,
     methods: flags.Methods = None,
     prompts: Annotated[
@@ -128,7 +128,7 @@ def fit(  # noqa: PLR0913 - its parameters are flags
         clustered_prompts=texts,
     )
     made = build_table(measured, vectors, centroids, encoder.info, options)
-    if predictor is flags.Predictor.regression:
+    if predictor == "regression":
         made = corrected(made, measured, vectors, routing.default_method)
     labels = cluster.assign(centroids, clustered)
     distances = Reference.of_fit(centroids, clustered, labels).state()
@@ -247,8 +247,7 @@ def tune(
         profile(measured, bundle, config, prompts=prompts, limit=limit, max_tokens=64)
         for name, ids in lists.items():
             files[name].write_text("\n".join(ids) + "\n", encoding="utf-8")
-        kind = flags.Predictor.regression
-        found = fit(measured, routing, clusters, kind, config, profile_ids=files["fitted"])
+        found = fit(measured, routing, clusters, "regression", config, profile_ids=files["fitted"])
         judged = evaluate(routing, measured, config, profile_ids=files["held"])
     kept = ("prompts", "best_single", "routed", RATIO, INTERVAL)
     figures = {name: judged[name] for name in kept}
