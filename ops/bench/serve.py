@@ -13,10 +13,6 @@ from ops.common.output import cell, emit, progress, table, with_interval
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from ops.bench.serve_runs import Arm, Plan, Served
-
-ROUTED = "routed"
-OF_THE_SERVICE = ("tokens_per_s", "requests_per_s", "ttft_ms_p50", "errors", "reasons")
 OVER = ("over_baseline", "over_baseline_ci95")
 
 
@@ -33,7 +29,7 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
             "and addresses of other OpenAI-compatible servers",
             "A,B",
         ),
-    ] = ROUTED,
+    ] = "routed",
     against: Annotated[
         str | None,
         flags.option(
@@ -109,7 +105,7 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
 
     Example: `specadapt bench serve --arms routed,naive,eagle3 --num-prompts 40 --json out.json`
     """
-    from ops.bench.serve_runs import Plan, arms_at, measure, objectives, requests_of
+    from ops.bench.serve_runs import Plan, arms_at, compared, measure, objectives, requests_of
     from ops.common.boundary import InputError
     from ops.common.prompts import fingerprint, select
     from ops.common.running_service import running_service, started
@@ -134,7 +130,7 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
         with progress() as bar:
             task = bar.add_task("prompts", total=len(found) * num_prompts)
             served = asyncio.run(measure(found, plan, lambda: bar.advance(task)))
-    figures = _figures(served, plan, baseline, limits)
+    figures = compared(served, plan, baseline, limits)
     figures["settings"] = {
         **describe_machine(),
         **parameters,
@@ -148,35 +144,6 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
         "prompts": {"count": len(chosen), "sha256": fingerprint(chosen)},
     }
     emit(figures, lambda: _tables(figures), json)
-
-
-def _figures(
-    served: "dict[Arm, Served]", plan: "Plan", baseline: str | None, limits: dict[str, float]
-) -> dict[str, Any]:
-    """Return the figures of every arm with their ratios over the baseline, and those of `routed`
-    (without it: of the first arm) once more at the top."""
-    from ops.bench.serve_runs import figures_of, ratios, same_text
-
-    arms = {arm.name: figures_of(one, plan.turns, limits) for arm, one in served.items()}
-    others = [name for name in arms if name != ROUTED] or [*arms]
-    best = max(others, key=lambda name: arms[name]["tokens_per_s"])
-    answers = {arm.name: one.answers for arm, one in served.items()}
-    for name, ratio in ratios(answers, baseline or best, plan).items():
-        arms[name] |= ratio
-    over_best: dict[str, Any] = {}
-    if ROUTED in arms and len(arms) > 1:
-        over_best = ratios(answers, best, plan)[ROUTED]
-    first = arms.get(ROUTED) or next(iter(arms.values()))
-    return {
-        **{name: first[name] for name in OF_THE_SERVICE},
-        "routed_over_best_single": over_best.get(OVER[0]),
-        "routed_over_best_single_ci95": over_best.get(OVER[1]),
-        "arms": arms,
-        "baseline": baseline or best,
-        "same_text": same_text([*answers.values()])
-        if plan.parameters["temperature"] == 0
-        else None,
-    }
 
 
 def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":

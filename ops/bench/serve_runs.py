@@ -33,6 +33,8 @@ WARM_UP = Prompt(
     "warm-up", "warm-up", ({"role": "user", "content": "Count from one to twenty in words."},)
 )
 """None of the prompts that are measured: look-ups have not seen those yet."""
+ROUTED = "routed"
+OF_THE_SERVICE = ("tokens_per_s", "requests_per_s", "ttft_ms_p50", "errors", "reasons")
 OBJECTIVES = ("ttft", "tpot", "e2el")
 
 
@@ -173,7 +175,7 @@ async def arms_at(url: str, names: Sequence[str], other_key: str | None = None) 
         async with _client(address, key) as client:
             model, *more = await model_names(client)
         pinned = f"{model}:{name}"
-        routed = other or name == "routed"
+        routed = other or name == ROUTED
         if not routed and pinned not in more:
             served = [one.removeprefix(f"{model}:") for one in more if one.startswith(f"{model}:")]
             raise InputError(
@@ -298,6 +300,33 @@ class _Conversations:
         except (RequestFailedError, httpx.HTTPError) as failure:
             error = str(failure) or type(failure).__name__
         return Answer(prompt, repeat, turn, late, reply, error)
+
+
+def compared(
+    served: Mapping[Arm, Served], plan: Plan, baseline: str | None, limits: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the figures of every arm with their ratios over the baseline, and those of `routed`
+    (without it: of the first arm) once more at the top."""
+    arms = {arm.name: figures_of(one, plan.turns, limits) for arm, one in served.items()}
+    others = [name for name in arms if name != ROUTED] or [*arms]
+    best = max(others, key=lambda name: arms[name]["tokens_per_s"])
+    answers = {arm.name: one.answers for arm, one in served.items()}
+    for name, ratio in ratios(answers, baseline or best, plan).items():
+        arms[name] |= ratio
+    over_best: dict[str, Any] = {}
+    if ROUTED in arms and len(arms) > 1:
+        over_best = ratios(answers, best, plan)[ROUTED]
+    first = arms.get(ROUTED) or next(iter(arms.values()))
+    return {
+        **{name: first[name] for name in OF_THE_SERVICE},
+        "routed_over_best_single": over_best.get("over_baseline"),
+        "routed_over_best_single_ci95": over_best.get("over_baseline_ci95"),
+        "arms": arms,
+        "baseline": baseline or best,
+        "same_text": same_text([*answers.values()])
+        if plan.parameters["temperature"] == 0
+        else None,
+    }
 
 
 def figures_of(served: Served, turns: int, limits: Mapping[str, float]) -> dict[str, Any]:

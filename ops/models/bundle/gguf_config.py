@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
+from transformers import AutoConfig
 
 from ops.models.bundle.gguf_file import FIX, GgufFile
 
@@ -107,9 +109,6 @@ def read_config(file: GgufFile) -> Any:
     Raises InputError for a field that is missing, has a value that no model has, or says something
     that the config would not.
     """
-    import torch
-    from transformers import AutoConfig
-
     architecture = architecture_of(file)
     _refuse_unknown(file, architecture)
     config = _sizes(file)

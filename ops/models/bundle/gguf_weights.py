@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from gguf import MODEL_ARCH_NAMES, dequantize, get_tensor_name_map
+from gguf.quants import Q4_K
 from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
 
 from ops.models.bundle.gguf_config import FREQUENCIES, Architecture
 from ops.models.bundle.gguf_file import FIX, GgufFile
@@ -65,8 +68,6 @@ def _change(name: str, architecture: Architecture, config: Any) -> Change:
 
 def _without_memory(file: GgufFile, config: Any) -> Any:
     """Transformers' own model, for its tensors' names and shapes."""
-    from transformers import AutoModelForCausalLM
-
     try:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
@@ -75,8 +76,6 @@ def _without_memory(file: GgufFile, config: Any) -> Any:
 
 
 def _gguf_name(file: GgufFile, name: str, layers: int) -> str:
-    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
-
     arch = next(key for key, value in MODEL_ARCH_NAMES.items() if value == file.architecture)
     stem, _, suffix = name.rpartition(".")
     found = get_tensor_name_map(arch, layers).get_name(stem)
@@ -105,8 +104,6 @@ def _refuse_misfit(file: GgufFile, expected: dict[str, tuple[int, ...]]) -> None
 
 
 def _dequantised(file: GgufFile, name: str) -> np.ndarray:
-    from gguf import dequantize
-
     tensor = file.tensors[name]
     try:
         values = dequantize(tensor.data, tensor.tensor_type)
@@ -150,8 +147,6 @@ def _q4_1(data: np.ndarray) -> Groups:
 
 def _q4_k(data: np.ndarray) -> Groups:
     """Eight groups share two float16 numbers, with 6-bit multiples of these for each group."""
-    from gguf.quants import Q4_K
-
     rows, blocks = len(data), data.reshape(-1, 144)
     numbers = _float16s(blocks[:, :4])
     scales, offsets = Q4_K.get_scale_min(blocks[:, 4:16])

@@ -7,10 +7,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from ops.common import prompts
 from ops.common.boundary import InputError
+from ops.common.decoding import request_of
+from schemas import EngineConfig, SamplingParams
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
+from workers.loader import load_engine
 from workers.target_sizes import target_sizes
 from workers.weight_files import stored_tensors
 
@@ -76,8 +81,6 @@ def _refuse_other_ids(bundle: Bundle, tokenizer: Any) -> None:
 
 
 def _refuse_infinite(target: Path) -> None:
-    from safetensors import safe_open
-
     for name, stored in stored_tensors(target).items():
         with safe_open(stored.file, "pt") as weights:
             tensor = weights.get_tensor(name)
@@ -87,10 +90,6 @@ def _refuse_infinite(target: Path) -> None:
 
 async def _decode(bundle: Bundle, token: int) -> str | None:
     """Decode one token after `token`; return why the response ended."""
-    from ops.common.decoding import request_of
-    from schemas import EngineConfig, SamplingParams
-    from workers.loader import load_engine
-
     config = EngineConfig(
         threads=len(os.sched_getaffinity(0)),
         dtype="bfloat16",
