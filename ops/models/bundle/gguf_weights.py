@@ -9,10 +9,11 @@ import torch
 from gguf import MODEL_ARCH_NAMES, dequantize, get_tensor_name_map
 from gguf.quants import Q4_K
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 
-from ops.models.bundle.gguf_config import FREQUENCIES, Architecture
+from ops.models.bundle.gguf_config import FREQUENCIES, Architecture, architecture_of, read_config
 from ops.models.bundle.gguf_file import FIX, GgufFile
+from ops.models.bundle.gguf_tokenizer import save_tokenizer
 from workers.torch_engine.models.block_weights import pack
 from workers.weight_files import PACKED
 
@@ -24,6 +25,22 @@ Change = Callable[[np.ndarray], np.ndarray]
 Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
 """uint8 codes below 16 [out, in], float32 scales and offsets [out, in / 32]: weight = code * scale
 + offset."""
+
+
+def convert_gguf(file: GgufFile, out: Path, say: Callable[[str], None]) -> None:
+    """Write target/ (safetensors in bfloat16) and tokenizer/ to `out`.
+
+    Raises InputError naming the field or tensor that would make another model of it.
+    """
+    target, config = out / "target", read_config(file)
+    target.mkdir()
+    size = 2 * file.parameters / 1e9
+    say(f"converting the weights to bfloat16, {size:.1f} GB")
+    save_weights(file, architecture_of(file), config, target)
+    say("reading the tokenizer")
+    save_tokenizer(file, out / "tokenizer")
+    config.save_pretrained(target)
+    GenerationConfig.from_model_config(config).save_pretrained(target)
 
 
 def save_weights(file: GgufFile, architecture: Architecture, config: Any, out: Path) -> None:

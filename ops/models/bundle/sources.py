@@ -201,6 +201,8 @@ def _source(source: Path) -> tuple[Convert, dict[str, Any], dict[str, Any]]:
     """Return what converts a GGUF file or a Hugging Face folder, the source's facts, and the
     defaults of requests that its makers advise, None where they advise none."""
     if source.is_file():
+        from ops.models.bundle.gguf_weights import convert_gguf  # it imports torch
+
         file = GgufFile(source)
         refuse_too_large(source, IMPORT_BYTES * file.parameters)
         keys = {name: f"general.sampling.{key}" for name, key in SAMPLING.items()}
@@ -291,28 +293,6 @@ def _provenance(folder: Path) -> dict[str, Any]:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") or "model"
-
-
-def convert_gguf(file: GgufFile, out: Path, say: Say) -> None:
-    """Write target/ (safetensors in bfloat16) and tokenizer/ to `out`.
-
-    Raises InputError naming the field or tensor that would make another model of it.
-    """
-    from transformers import GenerationConfig
-
-    from ops.models.bundle.gguf_config import architecture_of, read_config
-    from ops.models.bundle.gguf_tokenizer import save_tokenizer
-    from ops.models.bundle.gguf_weights import save_weights
-
-    target, config = out / "target", read_config(file)
-    target.mkdir()
-    size = IMPORT_BYTES * file.parameters / 1e9
-    say(f"converting the weights to bfloat16, {size:.1f} GB")
-    save_weights(file, architecture_of(file), config, target)
-    say("reading the tokenizer")
-    save_tokenizer(file, out / "tokenizer")
-    config.save_pretrained(target)
-    GenerationConfig.from_model_config(config).save_pretrained(target)
 
 
 def folder_facts(source: Path) -> dict[str, Any]:
