@@ -50,9 +50,9 @@ def bench_plot(
 
 def read(file: Path) -> Run:
     """Return a run. Raises InputError for another file."""
-    from schemas.json_files import parse_json
+    from schemas.json_files import read_json
 
-    run = parse_json(file.read_text(encoding="utf-8"), str(file), whole_file=True)
+    run = read_json(file)
     if not isinstance(run, dict) or not {"methods", "settings"} <= run.keys():
         raise InputError(f"{file}: not the figures of `bench decode`")
     return run

@@ -69,9 +69,9 @@ def footer(reply: "Reply") -> str:
     ]
     if reply.output_tokens and reply.seconds:
         figures.append(f"{reply.output_tokens / reply.seconds:.0f} tokens/s")
-    drafted = reply.speculative.get("drafted_tokens")
-    if drafted:
-        accepted = reply.speculative.get("accepted_tokens", 0)
+    speculative = reply.usage.get("speculative") or {}
+    if drafted := speculative.get("drafted_tokens"):
+        accepted = speculative.get("accepted_tokens", 0)
         figures.append(f"{accepted} of {drafted} draft tokens accepted")
     return " · ".join(figures)
 

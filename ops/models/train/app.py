@@ -26,17 +26,18 @@ def generate(config: Config, json: flags.Json = None) -> None:
     """
     from ops.common.prompts import select
     from ops.models.train.settings import AnswerGeneration
+    from schemas import SamplingParams
     from schemas.json_files import validated
     from schemas.yaml_files import read_document
-    from training.generations import Asked, Drawing, generate_answers
+    from training.generations import Asked, generate_answers
     from workers.bundle import load_bundle
 
     given = validated(AnswerGeneration, read_document(config), str(config))
     prompts = select(given.prompts or None, limit=given.rows, seed=given.seed)
     asked = [Asked(prompt.id, prompt.domain, prompt.messages) for prompt in prompts]
-    drawing = Drawing(max_tokens=given.max_tokens, seed=given.seed)
+    sampling = SamplingParams(max_tokens=given.max_tokens, seed=given.seed)
     bundle = load_bundle(given.bundle)
-    count = generate_answers(bundle, asked, given.out, given.engine(), drawing, say)
+    count = generate_answers(bundle, asked, given.out, given.engine(), sampling, say)
     emit({"answers": count, "file": str(given.out)}, lambda: [f"{count} answers"], json)
 
 

@@ -38,7 +38,7 @@ def answer(prompt="p", seconds=1.0, tokens=10, *, late=0.0, first=0.1, repeat=0,
     }
     headers = {"x-specadapt-method": "ngram"}
     text = more.pop("text", "yes")
-    reply = Reply(headers, usage, None, text, tokens, first, seconds)
+    reply = Reply(headers, usage, text, tokens, first, seconds)
     return Answer(asked, repeat, turn, late, reply, **more)
 
 
