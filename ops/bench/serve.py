@@ -5,13 +5,12 @@ import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+
+from rich.console import Group
 
 from ops.common import flags
 from ops.common.output import cell, emit, progress, table, with_interval
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 OVER = ("over_baseline", "over_baseline_ci95")
 
@@ -146,7 +145,7 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
     emit(figures, lambda: _tables(figures), json)
 
 
-def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
+def _tables(figures: dict[str, Any]) -> Iterator[Group | str]:
     arms, base = figures["arms"], figures["baseline"]
     rates = ("tokens_per_s", "requests_per_s", "goodput_per_s")
     yield table(

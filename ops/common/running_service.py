@@ -51,21 +51,19 @@ def started(command: Sequence[str]) -> Iterator[str]:
     Raises InputError if it cannot be started or does not become ready.
     """
     port = free_port()
+    words, address = [*command, "--port", str(port)], f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
         log = Path(folder) / "server.log"
         try:
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    [*command, "--port", str(port)],
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
+                    words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
                 )
         except OSError as error:
-            raise InputError(f"{command[0]} cannot be started: {error.strerror}") from error
+            raise InputError(f"{words[0]} cannot be started: {error.strerror}") from error
         try:
-            _wait_until_ready(f"http://127.0.0.1:{port}", process, log)
-            yield f"http://127.0.0.1:{port}"
+            _wait_until_ready(address, process, log)
+            yield address
         finally:
             _stop(process)
 
