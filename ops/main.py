@@ -21,7 +21,7 @@ from ops.operate.chat import chat
 from ops.operate.doctor import doctor
 from ops.operate.methods import generate, methods
 from ops.operate.serve import serve
-from ops.report import report
+from ops.report.command import report
 from ops.routing_tables import tables
 from ops.routing_tables.trace import trace
 from ops.simulate.command import simulate
