@@ -1,4 +1,4 @@
-"""`bench decode --quality`: distances from the target's distribution, and perplexity by precision."""
+"""`bench decode --quality`: distances from the target's distribution, perplexity by precision."""
 
 import json
 import math
