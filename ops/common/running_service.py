@@ -16,6 +16,7 @@ import yaml
 from deployments.guard.haproxy import free_port
 from ops.common.boundary import InputError
 from ops.common.settings import served_config
+from ops.common.vllm_command import startable
 from workers.http_clients import client
 
 # Longer than the service's own patience, whose message says more.
@@ -51,7 +52,8 @@ def started(command: Sequence[str]) -> Iterator[str]:
     Raises InputError if it cannot be started or does not become ready.
     """
     port = free_port()
-    words, address = [*command, "--port", str(port)], f"http://127.0.0.1:{port}"
+    words = startable([*command, "--port", str(port)])
+    address = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
         log = Path(folder) / "server.log"
         try:

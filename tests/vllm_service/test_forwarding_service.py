@@ -16,7 +16,7 @@ from served import service_config
 from vllm_server import ready, serving, vllm_serving
 
 from deployments.run import start_local_ray, with_free_port
-from ops.operate.vllm_server import startable
+from ops.common.vllm_command import startable
 from schemas import AppConfig
 from workers.bundle import load_bundle
 from workers.chat_template import encode_chat

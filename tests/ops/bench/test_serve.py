@@ -250,6 +250,7 @@ def test_a_service_that_cannot_start_says_why(tiny_bundle, tmp_path):
     [
         ("no-such-command", "no-such-command cannot be started: No such file or directory"),
         ("sh -c 'echo out of memory >&2; exit 1' --", "ended before it was ready: out of memory"),
+        ("vllm serve /nowhere", "ended before it was ready: "),  # this environment's, not PATH's
     ],
 )
 def test_another_server_that_does_not_start_is_one_line(specadapt, listening, command, said):

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 from conftest_bundle import DEMO
 
+from ops.common.vllm_command import startable
 from ops.main import app
-from ops.operate.vllm_server import startable
 from workers.methods import get_method
 from workers.vllm_engine.drafting.portfolio import KEY, PORTFOLIO, REQUESTS
 from workers.vllm_engine.environment import OPENMP
@@ -109,7 +109,7 @@ def test_what_cannot_be_served_is_refused_in_a_line(model, methods, default, fla
 
 def test_vllm_of_the_same_environment_is_started(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr("ops.operate.vllm_server._has_distribution", lambda _: True)
+    monkeypatch.setattr("ops.common.vllm_command._has_distribution", lambda _: True)
     assert startable(["vllm", "serve"]) == ["vllm", "serve"]
     (tmp_path / "vllm").touch()
     assert startable(["vllm", "serve"]) == [str(tmp_path / "vllm"), "serve"]
