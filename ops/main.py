@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import version as installed_version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,21 +19,16 @@ from ops.models.train import app as train
 from ops.operate import config, datastore, drafters, grafana, keys, routing, vllm_server
 from ops.operate.chat import chat
 from ops.operate.doctor import doctor
-from ops.operate.generate import generate
-from ops.operate.methods import methods
+from ops.operate.methods import generate, methods
 from ops.operate.serve import serve
-from ops.report import report
-from ops.routing_tables.evaluate import evaluate
-from ops.routing_tables.export_encoder import export_encoder
-from ops.routing_tables.fit import fit
-from ops.routing_tables.profile import profile
+from ops.report.command import report
+from ops.routing_tables import tables
 from ops.routing_tables.trace import trace
-from ops.routing_tables.tune import tune
 from ops.simulate.command import simulate
 
-COMMANDS = (
+COMMANDS: tuple[Callable[..., Any], ...] = (
     *(serve, chat, generate, methods, doctor),
-    *(tune, profile, fit, evaluate, trace, simulate, report),
+    *(tables.tune, tables.profile, tables.fit, tables.evaluate, trace, simulate, report),
 )
 GROUPS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "bench": (
@@ -104,7 +99,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(command)
-app.command("export-encoder", hidden=True)(export_encoder)
+app.command("export-encoder", hidden=True)(tables.export_encoder)
 for name, (summary, members) in GROUPS.items():
     group = typer.Typer(help=summary, callback=show_help, invoke_without_command=True)
     for member, command in members.items():

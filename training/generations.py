@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -16,6 +15,7 @@ from workers.chat_template import encode_chat
 from workers.loader import load_engine
 
 REPORT_EVERY = 200
+TEMPERATURES = (0.0, 0.8)
 
 
 class Asked(NamedTuple):
@@ -26,45 +26,35 @@ class Asked(NamedTuple):
     messages: Sequence[Mapping[str, str]]
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """How answers are sampled: one of the temperatures per prompt, drawn by the seed."""
-
-    temperatures: Sequence[float] = (0.0, 0.8)
-    max_tokens: int = 200
-    seed: int = 0
-
-
 def generate_answers(
     bundle: Bundle,
     asked: Sequence[Asked],
     out: Path,
     config: EngineConfig,
-    drawing: Drawing,
+    sampling: SamplingParams,
     report: Callable[[str], None] = print,
 ) -> int:
     """Append a line {id, domain, temperature, prompt, answer} per conversation to `out`.
 
     Those that are in the file already are skipped, so that an interrupted run resumes, and those
-    that do not fit the context. Returns the number of responses in the file.
+    that do not fit the context. sampling: with one of TEMPERATURES instead of its own, drawn by its
+    seed. Returns the number of responses in the file.
     """
     done = {g["id"] for g in read_generations(out)} if out.exists() else set()
     out.parent.mkdir(parents=True, exist_ok=True)
     engine, tokenizer = load_engine(["naive"], bundle, config), bundle.tokenizer()
-    drawn = np.random.default_rng(drawing.seed).choice(np.asarray(drawing.temperatures), len(asked))
+    drawn = np.random.default_rng(sampling.seed).choice(TEMPERATURES, len(asked))
     places = asyncio.Semaphore(config.max_batch)
 
     async def answer(one: Asked, temperature: float, file: IO[str]) -> None:
         prompt = encode_chat(tokenizer, one.messages, True)
-        if len(prompt) > config.max_context - drawing.max_tokens:
+        if len(prompt) > config.max_context - sampling.max_tokens:
             return
         request = DecodeRequest(
             request_id=one.id,
             method="naive",
             prompt_token_ids=tuple(prompt),
-            sampling=SamplingParams(
-                temperature=temperature, max_tokens=drawing.max_tokens, seed=drawing.seed
-            ),
+            sampling=sampling.model_copy(update={"temperature": temperature}),
         )
         async with places:
             tokens = [t async for chunk in engine.generate(request) for t in chunk.token_ids]

@@ -3,10 +3,13 @@
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import (
+    LlamaMLP,
+    LlamaRotaryEmbedding,
+    apply_rotary_pos_emb,
+)
 
 from training.teacher import hidden_keys
 
@@ -33,8 +36,6 @@ class RolledAttention(nn.Module):
     before, at rotary positions i + 1 .. i + j (training-time test, arXiv 2503.01840 section 3.2).
     """
 
-    inverse: Tensor
-
     def __init__(self, config: LlamaConfig, width: int) -> None:
         super().__init__()
         assert config.num_key_value_heads is not None
@@ -45,9 +46,7 @@ class RolledAttention(nn.Module):
         self.k_proj = nn.Linear(width, self.kv_heads * self.dim, bias=False)
         self.v_proj = nn.Linear(width, self.kv_heads * self.dim, bias=False)
         self.o_proj = nn.Linear(self.heads * self.dim, config.hidden_size, bias=False)
-        rotary = LlamaRotaryEmbedding(config)
-        self.register_buffer("inverse", rotary.inv_freq, persistent=False)
-        self.scaling = float(rotary.attention_scaling)
+        self.rotary = LlamaRotaryEmbedding(config)
 
     def forward(self, x: Tensor, roll: Roll) -> Tensor:
         b, t, _ = x.shape
@@ -56,19 +55,14 @@ class RolledAttention(nn.Module):
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         first = len(roll.seen)
-        q, k = self._rotated(q, first), self._rotated(k, first)
+        positions = torch.arange(first, first + t, device=x.device)
+        # Float32 angles, whatever the products are computed in.
+        turns = self.rotary(self.rotary.inv_freq, positions[None])
+        rotated = apply_rotary_pos_emb(q, k, *turns)  # type: ignore[no-untyped-call]
+        q, k = (x.to(v.dtype) for x in rotated)
         roll.seen.append((k, v))
         out: Tensor = self.o_proj(_attended(q, roll).transpose(1, 2).reshape(b, t, -1))
         return out
-
-    def _rotated(self, x: Tensor, first: int) -> Tensor:
-        """Rotate x [b, heads, t, d], whose positions begin at `first` (arXiv 2104.09864)."""
-        positions = torch.arange(first, first + x.shape[2], device=self.inverse.device)
-        angle = positions[:, None] * self.inverse.float()
-        angle = torch.cat((angle, angle), dim=-1)
-        half = self.dim // 2
-        turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-        return (self.scaling * (x * angle.cos() + turned * angle.sin())).to(x.dtype)
 
 
 def _attended(q: Tensor, roll: Roll) -> Tensor:
@@ -102,18 +96,6 @@ def _attended(q: Tensor, roll: Roll) -> Tensor:
     return torch.cat(out, dim=3).reshape(b, h, t, d)
 
 
-class Mlp(nn.Module):
-    def __init__(self, hidden: int, ffn: int) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(hidden, ffn, bias=False)
-        self.up_proj = nn.Linear(hidden, ffn, bias=False)
-        self.down_proj = nn.Linear(ffn, hidden, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-        return out
-
-
 class RolledBlock(nn.Module):
     """Attention over inputs of `width`, then the MLP, on a residual stream of the target's width.
 
@@ -123,7 +105,7 @@ class RolledBlock(nn.Module):
     def __init__(self, config: LlamaConfig, width: int) -> None:
         super().__init__()
         self.self_attn = RolledAttention(config, width)
-        self.mlp = Mlp(config.hidden_size, config.intermediate_size)
+        self.mlp = LlamaMLP(config)  # type: ignore[no-untyped-call]
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, residual: Tensor, x: Tensor, roll: Roll) -> Tensor:

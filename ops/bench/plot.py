@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ops.common import flags
 from ops.common.boundary import InputError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Run = Mapping[str, Any]
 """What `bench decode --json` wrote."""
@@ -50,15 +47,15 @@ def bench_plot(
 
 def read(file: Path) -> Run:
     """Return a run. Raises InputError for another file."""
-    from schemas.json_files import parse_json
+    from schemas.json_files import read_json
 
-    run = parse_json(file.read_text(encoding="utf-8"), str(file), whole_file=True)
+    run = read_json(file)
     if not isinstance(run, dict) or not {"methods", "settings"} <= run.keys():
         raise InputError(f"{file}: not the figures of `bench decode`")
     return run
 
 
-def by_prompt(axes: "Axes", runs: Sequence[Run]) -> None:
+def by_prompt(axes: Any, runs: Sequence[Run]) -> None:
     """Draw each method's speedup in each domain as bars."""
     methods = {name: one["by_domain"] for name, one in runs[0]["methods"].items()}
     baseline = runs[0]["settings"]["baseline"]
@@ -73,7 +70,7 @@ def by_prompt(axes: "Axes", runs: Sequence[Run]) -> None:
     axes.set_title(f"By kind of prompt, {at_once} at once, {_setup(runs[0])}", fontsize=10)
 
 
-def by_load(axes: "Axes", runs: Sequence[Run]) -> None:
+def by_load(axes: Any, runs: Sequence[Run]) -> None:
     """Draw each method's throughput over plain decoding's by the requests at once."""
     loads = [str(run["settings"]["concurrency"]) for run in runs]
     baseline = runs[0]["settings"]["baseline"]

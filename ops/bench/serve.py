@@ -1,24 +1,18 @@
 """`specadapt bench serve`: latency, throughput and goodput of a service at its clients."""
 
 import asyncio
-from collections import Counter
+import shlex
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+
+from rich.console import Group
 
 from ops.common import flags
 from ops.common.output import cell, emit, progress, table, with_interval
 
-if TYPE_CHECKING:
-    from rich.console import Group
-
-    from ops.bench.serve_runs import Arm, Plan, Served
-
-ROUTED = "routed"
-OF_THE_SERVICE = ("tokens_per_s", "requests_per_s", "ttft_ms_p50", "errors", "reasons")
 OVER = ("over_baseline", "over_baseline_ci95")
-LEAST_MS = 0.1
 
 
 def bench_serve(  # noqa: PLR0913 - its parameters are flags
@@ -34,7 +28,7 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
             "and addresses of other OpenAI-compatible servers",
             "A,B",
         ),
-    ] = ROUTED,
+    ] = "routed",
     against: Annotated[
         str | None,
         flags.option(
@@ -110,10 +104,10 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
 
     Example: `specadapt bench serve --arms routed,naive,eagle3 --num-prompts 40 --json out.json`
     """
-    from ops.bench.serve_runs import Plan, arms_at, measure, objectives, requests_of
+    from ops.bench.serve_runs import Plan, arms_at, compared, measure, objectives, requests_of
     from ops.common.boundary import InputError
     from ops.common.prompts import fingerprint, select
-    from ops.common.running_service import other_server, running_service
+    from ops.common.running_service import running_service, started
     from ops.common.settings import describe_machine, names
 
     asked = names(arms, "--arms")
@@ -127,17 +121,15 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
     plan = Plan(
         requests_of(chosen, num_prompts), turns, parameters, request_rate, max_concurrency, seed
     )
-    with running_service(url, config) as address, other_server(against) as other:
-        found = asyncio.run(arms_at(address, [*asked, *other], other_key))
-        before = processor_seconds()
+    with ExitStack() as stack:
+        address = stack.enter_context(running_service(url, config))
+        if against is not None:
+            asked.append(stack.enter_context(started(shlex.split(against))))
+        found = asyncio.run(arms_at(address, asked, other_key))
         with progress() as bar:
             task = bar.add_task("prompts", total=len(found) * num_prompts)
             served = asyncio.run(measure(found, plan, lambda: bar.advance(task)))
-        spent = processor_seconds() - before
-    figures = _figures(served, plan, baseline, limits)
-    requests = sum(len(one.answers) for one in served.values())
-    # None of a service that others started: its processes may be on other machines.
-    figures["processor_ms"] = {name: 1e3 * s / requests for name, s in spent.most_common()}
+    figures = compared(served, plan, baseline, limits)
     figures["settings"] = {
         **describe_machine(),
         **parameters,
@@ -153,50 +145,7 @@ def bench_serve(  # noqa: PLR0913 - its parameters are flags
     emit(figures, lambda: _tables(figures), json)
 
 
-def processor_seconds() -> Counter[str]:
-    """Return the processor seconds that this process's descendants have used, by their titles."""
-    import psutil
-
-    spent: Counter[str] = Counter()
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            times, title = child.cpu_times(), "".join(child.cmdline()[:1])
-            # Ray's titles are "ray::ServeReplica:app:deployment" and "ray::Actor.method".
-            name = title.split()[0] if title.startswith("ray::") else child.name()
-            spent[name.split(".")[0].removeprefix("ray::")] += times.user + times.system
-    return spent
-
-
-def _figures(
-    served: "dict[Arm, Served]", plan: "Plan", baseline: str | None, limits: dict[str, float]
-) -> dict[str, Any]:
-    """Return the figures of every arm with their ratios over the baseline, and those of `routed`
-    (without it: of the first arm) once more at the top."""
-    from ops.bench.serve_runs import figures_of, ratios, same_text
-
-    arms = {arm.name: figures_of(one, plan.turns, limits) for arm, one in served.items()}
-    others = [name for name in arms if name != ROUTED] or [*arms]
-    best = max(others, key=lambda name: arms[name]["tokens_per_s"])
-    answers = {arm.name: one.answers for arm, one in served.items()}
-    for name, ratio in ratios(answers, baseline or best, plan).items():
-        arms[name] |= ratio
-    over_best: dict[str, Any] = {}
-    if ROUTED in arms and len(arms) > 1:
-        over_best = ratios(answers, best, plan)[ROUTED]
-    first = arms.get(ROUTED) or next(iter(arms.values()))
-    return {
-        **{name: first[name] for name in OF_THE_SERVICE},
-        "routed_over_best_single": over_best.get(OVER[0]),
-        "routed_over_best_single_ci95": over_best.get(OVER[1]),
-        "arms": arms,
-        "baseline": baseline or best,
-        "same_text": same_text([*answers.values()])
-        if plan.parameters["temperature"] == 0
-        else None,
-    }
-
-
-def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
+def _tables(figures: dict[str, Any]) -> Iterator[Group | str]:
     arms, base = figures["arms"], figures["baseline"]
     rates = ("tokens_per_s", "requests_per_s", "goodput_per_s")
     yield table(
@@ -211,7 +160,10 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
         f"Speed over {base}, with its 95% interval",
         ["arm", "ratio", "answered by"],
         [
-            [name, with_interval(*map(own.get, OVER)), _counts(own["methods"])]
+            [
+                *(name, with_interval(*map(own.get, OVER))),
+                ", ".join(f"{method} {count}" for method, count in own["methods"].items()),
+            ]
             for name, own in arms.items()
         ],
     )
@@ -231,14 +183,7 @@ def _tables(figures: dict[str, Any]) -> "Iterator[Group | str]":
             for name, own in arms.items()
             for turn, one in enumerate(own["by_turn"])
         ]
-        by_turn = ("TTFT p50, ms", "tokens/s", "prompt", "cached", "prefix cached")
+        by_turn = ("TTFT p50, ms", "tokens/s", "prompt", "cached")
         yield table("By turn", ["arm", "turn", *by_turn], rows)
-    if spent := figures["processor_ms"]:
-        rows = [[name, ms] for name, ms in spent.items() if ms >= LEAST_MS]
-        yield table("Processor time per request, ms", ["process", "ms"], rows)
     if len(arms) > 1 and figures["same_text"] is not None:
         yield f"share of prompts with the same text from all arms: {cell(figures['same_text'])}"
-
-
-def _counts(methods: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in methods.items())

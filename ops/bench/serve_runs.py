@@ -33,6 +33,8 @@ WARM_UP = Prompt(
     "warm-up", "warm-up", ({"role": "user", "content": "Count from one to twenty in words."},)
 )
 """None of the prompts that are measured: look-ups have not seen those yet."""
+ROUTED = "routed"
+OF_THE_SERVICE = ("tokens_per_s", "requests_per_s", "ttft_ms_p50", "errors", "reasons")
 OBJECTIVES = ("ttft", "tpot", "e2el")
 
 
@@ -173,7 +175,7 @@ async def arms_at(url: str, names: Sequence[str], other_key: str | None = None) 
         async with _client(address, key) as client:
             model, *more = await model_names(client)
         pinned = f"{model}:{name}"
-        routed = other or name == "routed"
+        routed = other or name == ROUTED
         if not routed and pinned not in more:
             served = [one.removeprefix(f"{model}:") for one in more if one.startswith(f"{model}:")]
             raise InputError(
@@ -300,6 +302,33 @@ class _Conversations:
         return Answer(prompt, repeat, turn, late, reply, error)
 
 
+def compared(
+    served: Mapping[Arm, Served], plan: Plan, baseline: str | None, limits: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the figures of every arm with their ratios over the baseline, and those of `routed`
+    (without it: of the first arm) once more at the top."""
+    arms = {arm.name: figures_of(one, plan.turns, limits) for arm, one in served.items()}
+    others = [name for name in arms if name != ROUTED] or [*arms]
+    best = max(others, key=lambda name: arms[name]["tokens_per_s"])
+    answers = {arm.name: one.answers for arm, one in served.items()}
+    for name, ratio in ratios(answers, baseline or best, plan).items():
+        arms[name] |= ratio
+    over_best: dict[str, Any] = {}
+    if ROUTED in arms and len(arms) > 1:
+        over_best = ratios(answers, best, plan)[ROUTED]
+    first = arms.get(ROUTED) or next(iter(arms.values()))
+    return {
+        **{name: first[name] for name in OF_THE_SERVICE},
+        "routed_over_best_single": over_best.get("over_baseline"),
+        "routed_over_best_single_ci95": over_best.get("over_baseline_ci95"),
+        "arms": arms,
+        "baseline": baseline or best,
+        "same_text": same_text([*answers.values()])
+        if plan.parameters["temperature"] == 0
+        else None,
+    }
+
+
 def figures_of(served: Served, turns: int, limits: Mapping[str, float]) -> dict[str, Any]:
     """Return an arm's figures, as docs/measuring.md defines them."""
     done = [answer for answer in served.answers if answer.error is None]
@@ -337,26 +366,18 @@ def _said(answers: Sequence[Answer], header: str) -> dict[str, int]:
 
 
 def _turn(answers: Sequence[Answer], turn: int) -> dict[str, Any]:
-    """Return a turn's figures. cached: share of the prompts' tokens found in prefix caches.
-    prefix_cached: the same of the tokens of the turn before, prompt and response."""
+    """Return a turn's figures. cached: share of the prompts' tokens found in prefix caches."""
     own = [answer for answer in answers if answer.turn == turn]
     usages = [answer.reply.usage for answer in own]
     prompt = sum(usage.get("prompt_tokens", 0) for usage in usages)
     details = [usage.get("prompt_tokens_details") or {} for usage in usages]
     cached = sum(one.get("cached_tokens") or 0 for one in details)
     seconds = sum(answer.seconds for answer in own)
-    asked = {(answer.prompt.id, answer.repeat) for answer in own}  # whose conversation went on
-    before = sum(
-        answer.reply.usage.get("total_tokens", 0)
-        for answer in answers
-        if answer.turn == turn - 1 and (answer.prompt.id, answer.repeat) in asked
-    )
     return {
         "ttft_ms_p50": _milliseconds("ttft_ms", [answer.ttft for answer in own])["ttft_ms_p50"],
         "tokens_per_s": sum(one.reply.output_tokens for one in own) / seconds if own else None,
         "prompt_tokens": prompt / len(own) if own else None,
         "cached": cached / prompt if prompt else None,
-        "prefix_cached": cached / before if before else None,
     }
 
 

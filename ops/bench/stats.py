@@ -190,7 +190,7 @@ def domain_mean_ci(values: Mapping[str, Sequence[float]], seed: int) -> tuple[fl
 
 
 def ratio_of_means(
-    runs: Iterable[Run], baseline: Iterable[Run], seed: int, resamples: int = 2000
+    runs: Iterable[Run], baseline: Iterable[Run], seed: int
 ) -> tuple[float | None, tuple[float, float] | None]:
     """Return the baseline's mean seconds per token over those of the runs, and its 95% interval.
 
@@ -207,10 +207,10 @@ def ratio_of_means(
             by_domain.setdefault(run.domain, {}).setdefault(run.prompt_id, []).append(pair)
     if not by_domain:
         return None, None
-    rng, all_prompts, slowness = np.random.default_rng(seed), 0.0, np.zeros(resamples)
+    rng, all_prompts, slowness = np.random.default_rng(seed), 0.0, np.zeros(RESAMPLES)
     for prompts in by_domain.values():
         means = np.array([np.mean(pairs, axis=0) for pairs in prompts.values()])
-        drawn = means[rng.integers(0, len(means), (resamples, len(means)))].sum(axis=1)
+        drawn = means[rng.integers(0, len(means), (RESAMPLES, len(means)))].sum(axis=1)
         slowness += drawn[:, 0] / drawn[:, 1] / len(by_domain)
         ours, base = means.sum(axis=0)
         all_prompts += ours / base / len(by_domain)

@@ -15,14 +15,13 @@ from typer.core import TyperGroup
 TRACEBACK_VARIABLE = "SPECADAPT_TRACEBACK"
 LARGEST = 2**53
 """Integers up to here are exact as floats, and fit what they are handed to."""
-ADDRESSES = ("url", "base_url")
 EXTRAS = {
     "grafana_api": "dashboards",
     "matplotlib": "report",
     **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "exporting"),
 }
 """Extras of the package by the modules that they bring."""
-OUTPUTS = ("json", "out", "output")
+OUTPUTS = ("json", "out")
 STANDARD_OUTPUT = Path("-")
 
 
@@ -109,7 +108,7 @@ def _problem(name: str, value: Any, folders: set[str]) -> str | None:
         return f"expected a finite number, not {value}"
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"expected a number of at most {LARGEST}, not {value}"
-    if name in ADDRESSES and value is not None:
+    if name == "url" and value is not None:
         from schemas.vllm import is_address  # not before: commands start without pydantic
 
         if not is_address(value):

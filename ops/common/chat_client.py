@@ -26,7 +26,6 @@ class Reply:
 
     headers: dict[str, str] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
-    finish_reason: str | None = None
     text: str = ""
     pieces: int = 0
     first_text_seconds: float | None = None
@@ -36,10 +35,6 @@ class Reply:
     def output_tokens(self) -> int:
         """The tokens that the server counts, or else the pieces of the stream."""
         return int(self.usage.get("completion_tokens", self.pieces))
-
-    @property
-    def speculative(self) -> dict[str, Any]:
-        return dict(self.usage.get("speculative") or {})
 
 
 async def model_names(client: httpx.AsyncClient) -> list[str]:
@@ -108,11 +103,7 @@ def _take(event: dict[str, Any], reply: Reply) -> str:
     for name, value in event.get("specadapt", {}).items():  # what late headers did not say
         reply.headers[f"x-specadapt-{name}"] = str(value)
     reply.usage = event.get("usage") or reply.usage
-    if not event.get("choices"):
-        return ""
-    choice = event["choices"][0]
-    reply.finish_reason = choice.get("finish_reason") or reply.finish_reason
-    return str(choice["delta"].get("content") or "")
+    return "".join(choice["delta"].get("content") or "" for choice in event.get("choices") or ())
 
 
 def _error_message(status: int, body: bytes) -> str:

@@ -96,18 +96,21 @@ class Answer:
     stats: DecodeStats
 
 
-async def decode(
-    engine: Engine | Engines,
-    request_id: str,
+def request_of(
+    name: str,
     method: str,
     prompt_token_ids: Sequence[int],
     sampling: SamplingParams,
-) -> Answer:
-    """Decode one prompt to its end, as `answer_to` does."""
-    about = {"request_id": request_id, "method": method, "sampling": sampling}
-    tokens = tuple(prompt_token_ids)
-    return await answer_to(
-        engine, DecodeRequest.model_validate({**about, "prompt_token_ids": tokens})
+    scope: str = "",
+) -> DecodeRequest:
+    """Return a request. name: its id begins with it. scope: drafters look up past responses of the
+    same scope only."""
+    return DecodeRequest(
+        request_id=f"{name}-{method}",
+        method=method,
+        prompt_token_ids=tuple(prompt_token_ids),
+        sampling=sampling,
+        scope=scope,
     )
 
 

@@ -1,27 +1,12 @@
 """Flags that mean the same in every command."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-
-class Dtype(StrEnum):
-    """Precisions of an engine; auto picks the fastest for the target on this machine."""
-
-    auto = "auto"
-    bfloat16 = "bfloat16"
-    float32 = "float32"
-    q4 = "q4"
-    int8 = "int8"
-
-
-class Predictor(StrEnum):
-    """Predictors of a prompt's acceptance."""
-
-    clusters = "clusters"
-    regression = "regression"
+Dtype = Literal["auto", "bfloat16", "float32", "q4", "int8"]
+"""Precisions of an engine; auto picks the fastest for the target on this machine."""
 
 
 def option(flag: str, help_text: str, metavar: str | None = None, **limits: Any) -> Any:
@@ -105,4 +90,7 @@ Routing = Annotated[
     option("--routing", "folder of the routing table  [default: <bundle>/routing]", "DIR"),
 ]
 
+Url = Annotated[str, option("--url", "address of the service")]
+
 DEFAULT_MAX_TOKENS = 128
+DEFAULT_URL = "http://127.0.0.1:8000"

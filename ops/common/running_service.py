@@ -1,7 +1,6 @@
 """A service to talk to: the one at a URL, or one started here and stopped again."""
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -18,14 +17,11 @@ from deployments.guard.haproxy import free_port
 from ops.common.boundary import InputError
 from ops.common.settings import served_config
 from ops.common.vllm_command import startable
-from schemas import AppConfig
 from workers.http_clients import client
 
 # Longer than the service's own patience, whose message says more.
 READY_SECONDS = 330.0
 STOP_SECONDS = 30.0
-
-SERVE = ("-m", "ops", "serve", "--config")
 
 
 @contextmanager
@@ -38,60 +34,43 @@ def running_service(url: str | None, config: Path | None) -> Iterator[str]:
     if url is not None:
         yield url
         return
-    with started_service(served_config(config)) as address:
-        yield address
-
-
-@contextmanager
-def started_service(settings: AppConfig) -> Iterator[str]:
-    """Start a service on a free port with a state of its own; yield its address.
-
-    Raises InputError if the service does not become ready.
-    """
     with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
         # What was left open stays so: default methods are those that the bundle has parts for.
-        changed = settings.model_dump(mode="json", exclude_unset=True)
-        changed.setdefault("http", {}).update(host="127.0.0.1", port=free_port())
+        changed = served_config(config).model_dump(mode="json", exclude_unset=True)
+        changed.setdefault("http", {})["host"] = "127.0.0.1"
         changed.setdefault("feedback", {})["state_uri"] = f"{folder}/state"
         file = Path(folder) / "config.yaml"
         file.write_text(yaml.safe_dump(changed), encoding="utf-8")
-        address = f"http://127.0.0.1:{changed['http']['port']}"
-        with _started([sys.executable, *SERVE, str(file)], address, Path(folder) / "serve.log"):
+        with started([sys.executable, "-m", "ops", "serve", "--config", str(file)]) as address:
             yield address
 
 
 @contextmanager
-def other_server(command: str | None) -> Iterator[list[str]]:
-    """Start another server by a command, to which `--port` is added, and yield its address; nothing
-    without a command. Raises InputError if it does not become ready."""
-    if command is None:
-        yield []
-        return
+def started(command: Sequence[str]) -> Iterator[str]:
+    """Start a server by a command, to which `--port` is added; yield its address.
+
+    Raises InputError if it cannot be started or does not become ready.
+    """
+    port = free_port()
+    words = startable([*command, "--port", str(port)])
+    address = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="specadapt-") as folder:
-        port = free_port()
-        address = f"http://127.0.0.1:{port}"
-        words = startable([*shlex.split(command), "--port", str(port)])
-        with _started(words, address, Path(folder) / "server.log"):
-            yield [address]
-
-
-@contextmanager
-def _started(command: Sequence[str], address: str, log: Path) -> Iterator[None]:
-    with log.open("wb") as output:
+        log = Path(folder) / "server.log"
         try:
-            process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                )
         except OSError as error:
-            raise InputError(f"{command[0]} cannot be started: {error.strerror}") from error
-    try:
-        _wait_until_ready(address, process, log)
-        yield
-    finally:
-        stop(process)
+            raise InputError(f"{words[0]} cannot be started: {error.strerror}") from error
+        try:
+            _wait_until_ready(address, process, log)
+            yield address
+        finally:
+            _stop(process)
 
 
-def stop(process: "subprocess.Popen[bytes]") -> None:
+def _stop(process: "subprocess.Popen[bytes]") -> None:
     """Interrupt a process; kill it with its session where that is not enough."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)

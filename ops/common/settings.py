@@ -60,15 +60,6 @@ def load_config(file: Path | None) -> AppConfig:
         raise InputError(f"{file}: {error}") from error
 
 
-def checked(changed: AppConfig) -> AppConfig:
-    """Return a configuration whose fields were replaced by flags. Raises InputError if they do not
-    fit each other."""
-    try:
-        return validated(changed.model_dump(mode="json", exclude_unset=True))
-    except ConfigError as error:
-        raise InputError(str(error)) from error
-
-
 def served_config(file: Path | None) -> AppConfig:
     """Return a service's configuration: the file's, or else the default methods in one replica.
 
@@ -174,32 +165,18 @@ def refuse_too_large(place: Path, weights: float, replicas: int = 1) -> None:
 
 
 def machine_name() -> str:
-    """Processor, core count and vector instructions: two machines of the same name measure
-    comparable times."""
-    return ", ".join([processor(), f"{os.cpu_count()} cores", *_instructions()])
-
-
-def processor() -> str:
-    """The processor's model name."""
+    """Return the processor's name, the core count and the widest vector instructions, of x86's,
+    that torch may use: two machines of the same name measure comparable times."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()
-
-
-def _instructions() -> list[str]:
-    """The widest vector instructions that torch may use here, of x86's."""
-    named = os.environ.get("ATEN_CPU_CAPABILITY")
-    if named:
-        return [named]
-    try:
-        flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
-    except OSError:
-        return []
-    widest: list[str] = [name for name in ("avx512_bf16", "avx512f", "avx2") if name in flags]
-    return widest[:1]
+        lines = []
+    told = {name.strip(): value for name, _, value in (line.partition(":") for line in lines)}
+    processor = told.get("model name", platform.processor()).strip() or platform.machine()
+    flags = told.get("flags", "").split()
+    widest = next((name for name in ("avx512_bf16", "avx512f", "avx2") if name in flags), None)
+    instructions = os.environ.get("ATEN_CPU_CAPABILITY") or widest
+    return ", ".join(filter(None, [processor, f"{os.cpu_count()} cores", instructions]))
 
 
 def git_commit() -> str | None:

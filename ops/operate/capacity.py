@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 
 from ops.common.boundary import InputError
-from ops.common.settings import DRIVER, device_of, refuse_too_large
+from ops.common.settings import DRIVER, Setup, device_of, refuse_too_large
 from schemas import EngineConfig
 from workers.bundle import load_bundle
 from workers.target_sizes import kv_numbers, target_sizes
@@ -19,17 +19,18 @@ LEAST_SLOTS = 256
 FIELD = "engine.max_context (--max-model-len)"
 
 
-def with_room_for_contexts(engine: EngineConfig, bundle: Path, replicas: int) -> EngineConfig:
+def with_room_for_contexts(setup: Setup) -> EngineConfig:
     """Set the context and the KV slots if the configuration leaves them open: the target's own
     context and slots for full batches, as far as the memory allows.
 
     Raises InputError if the target or a context that is asked for has no room.
     """
+    engine, replicas = setup.engine, 1 if setup.shared else len(setup.methods)
     if engine.openai is not None:
         return engine
-    target, on_gpu = load_bundle(bundle).part("target"), _on_gpu(engine)
+    target, on_gpu = load_bundle(setup.bundle).part("target"), _on_gpu(engine)
     weights = 0.0 if on_gpu else weight_bytes(target, engine.dtype)
-    refuse_too_large(bundle, weights, replicas)
+    refuse_too_large(setup.bundle, weights, replicas)
     own, numbers = target_sizes(target).positions, kv_numbers(target)
     given = engine.model_fields_set
     chosen = "kv_slots" in given and "max_context" not in given

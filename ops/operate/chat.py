@@ -1,7 +1,7 @@
 """`specadapt chat`: a terminal chat that shows which method answered, why, and how fast."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,12 +10,11 @@ from ops.common import flags
 if TYPE_CHECKING:
     from ops.common.chat_client import Reply
 
-URL = "http://127.0.0.1:8000"
 QUIT = "/quit"
 
 
 def chat(
-    url: Annotated[str, flags.option("--url", "address of the service")] = URL,
+    url: flags.Url = flags.DEFAULT_URL,
     model: Annotated[
         str | None, flags.option("--model", "model name; <bundle>:<method> pins a method")
     ] = None,
@@ -26,62 +25,40 @@ def chat(
 
     Example: `specadapt chat --url http://127.0.0.1:8000`
     """
-    parameters = {
-        "model": model or asyncio.run(_served_model(url)),
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-    }
-    typer.echo(f"{parameters['model']} at {url}. {QUIT} ends.")
-    messages: list[dict[str, str]] = []
-    while (said := _read_line()) != QUIT:
-        if said:
-            messages.append({"role": "user", "content": said})
-            answer = _answered(url, messages, parameters)
-            # Without a response the question is taken back: the next turn starts from before it.
-            messages[-1:] = [messages[-1], answer] if answer else []
-
-
-async def _served_model(url: str) -> str:
-    from ops.common.chat_client import model_names
-    from workers.http_clients import async_client
-
-    async with async_client(url, timeout=None) as client:
-        return (await model_names(client))[0]
-
-
-def _answered(
-    url: str, messages: list[dict[str, str]], parameters: dict[str, Any]
-) -> dict[str, str] | None:
-    """Stream a response to the terminal. Return None if it did not end."""
     import httpx
 
-    from ops.common.chat_client import Reply, RequestFailedError
-
-    reply = Reply()
-    try:
-        text = asyncio.run(_stream(url, messages, reply, parameters))
-    except KeyboardInterrupt:
-        typer.echo("")
-        return None
-    except (RequestFailedError, httpx.HTTPError) as error:
-        typer.secho(f"{error or type(error).__name__}", fg="red", err=True)
-        return None
-    typer.secho(f"\n  {footer(reply)}", dim=True)
-    return {"role": "assistant", "content": text}
-
-
-async def _stream(
-    url: str, messages: list[dict[str, str]], reply: "Reply", parameters: dict[str, Any]
-) -> str:
-    from ops.common.chat_client import stream_chat
+    from ops.common.chat_client import Reply, RequestFailedError, model_names, stream_chat
     from workers.http_clients import async_client
 
-    pieces = []
-    async with async_client(url, timeout=None) as client:
-        async for text in stream_chat(client, messages, reply, **parameters):
-            pieces.append(text)
-            typer.echo(text, nl=False)
-    return "".join(pieces)
+    async def served_model() -> str:
+        async with async_client(url, timeout=None) as client:
+            return (await model_names(client))[0]
+
+    async def stream(reply: Reply) -> None:
+        async with async_client(url, timeout=None) as client:
+            async for text in stream_chat(client, messages, reply, **parameters):
+                typer.echo(text, nl=False)
+
+    name = model or asyncio.run(served_model())
+    parameters = {"model": name, "max_tokens": max_tokens, "temperature": temperature}
+    typer.echo(f"{name} at {url}. {QUIT} ends.")
+    messages: list[dict[str, str]] = []
+    while (said := _read_line()) != QUIT:
+        if not said:
+            continue
+        messages.append({"role": "user", "content": said})
+        reply = Reply()
+        try:
+            asyncio.run(stream(reply))
+        except KeyboardInterrupt:
+            typer.echo("")
+        except (RequestFailedError, httpx.HTTPError) as error:
+            typer.secho(f"{error or type(error).__name__}", fg="red", err=True)
+        else:
+            typer.secho(f"\n  {footer(reply)}", dim=True)
+            messages.append({"role": "assistant", "content": reply.text})
+            continue
+        messages.pop()  # the next turn starts from before the question
 
 
 def footer(reply: "Reply") -> str:
@@ -92,9 +69,9 @@ def footer(reply: "Reply") -> str:
     ]
     if reply.output_tokens and reply.seconds:
         figures.append(f"{reply.output_tokens / reply.seconds:.0f} tokens/s")
-    drafted = reply.speculative.get("drafted_tokens")
-    if drafted:
-        accepted = reply.speculative.get("accepted_tokens", 0)
+    speculative = reply.usage.get("speculative") or {}
+    if drafted := speculative.get("drafted_tokens"):
+        accepted = speculative.get("accepted_tokens", 0)
         figures.append(f"{accepted} of {drafted} draft tokens accepted")
     return " · ".join(figures)
 

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ValidationError
 from ray.runtime_env import RuntimeEnv
 from ray.serve.schema import ServeDeploySchema
 
+from deployments.app import INGRESS, deployment_names
+from deployments.configuration import ConfigError, changed, validated
 from ops.common.boundary import InputError, describe
 from schemas import AppConfig
 from schemas.base import MISREAD, misread
@@ -93,9 +95,6 @@ def _of_manifest(place: str, manifest: dict[str, Any]) -> Iterator[_Body]:
 
 
 def _validated(body: _Body) -> Written:
-    from deployments.app import INGRESS
-    from deployments.configuration import ConfigError, changed, validated
-
     place = body.place
     try:
         config = validated(body.fields)
@@ -110,8 +109,6 @@ def _validated(body: _Body) -> Written:
 
 
 def _check_overrides(names: list[str], config: AppConfig, place: str) -> None:
-    from deployments.app import deployment_names
-
     known = deployment_names(with_portfolio_here(config))
     for name in names:
         if name not in known:

@@ -77,8 +77,7 @@ def _choice(model: str | None, config: Path | None) -> dict[str, str]:
 
     bundle = None if model is None else bundle_of(model, say)
     setup = with_dtype(resolve(served_config(config), bundle))
-    replicas = 1 if setup.shared else len(setup.methods)
-    engine = with_room_for_contexts(setup.engine, setup.bundle, replicas)
+    engine = with_room_for_contexts(setup)
     return {
         "bundle": str(setup.bundle),
         "dtype": engine.dtype,

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import AutoModelForCausalLM
+
 from ops.common.boundary import InputError
 from workers.target_sizes import kv_numbers, read_config
 
@@ -50,9 +53,6 @@ def _read(folder: Path, arguments: Mapping[str, Any]) -> Any:
 
 def _parameters(config: Any, gpus: int) -> dict[str, int]:
     """Return how many numbers of each parameter one of `gpus` GPUs holds, as vLLM divides them."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
 

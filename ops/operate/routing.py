@@ -12,7 +12,6 @@ from ops.common.output import emit, table
 
 SECONDS = 30.0
 
-Url = Annotated[str, typer.Option("--url", help="address of the service")]
 Key = Annotated[
     str,
     typer.Option(
@@ -22,7 +21,6 @@ Key = Annotated[
         help="admin key, made by `specadapt keys create --admin`",
     ),
 ]
-LOCAL = "http://127.0.0.1:8000"
 
 
 def explain(  # noqa: PLR0913 - its parameters are flags
@@ -83,7 +81,7 @@ def explain(  # noqa: PLR0913 - its parameters are flags
     emit(figures, lambda: [table(title, columns, ranked)], json)
 
 
-def history(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
+def history(url: flags.Url = flags.DEFAULT_URL, key: Key = "", json: flags.Json = None) -> None:
     """List the learned states that a service can return to, newest first.
 
     Example: `specadapt routing history --url http://127.0.0.1:8000`
@@ -98,7 +96,7 @@ def rollback(
             metavar="[NUMBER]", min=1, help="number of the snapshot  [default: the newest]"
         ),
     ] = None,
-    url: Url = LOCAL,
+    url: flags.Url = flags.DEFAULT_URL,
     key: Key = "",
     json: flags.Json = None,
 ) -> None:
@@ -108,10 +106,10 @@ def rollback(
     """
     body = {} if snapshot is None else {"snapshot": snapshot}
     found = _asked("POST", f"{url}/admin/routing/rollback", key, body)
-    _emit({"snapshots": [found]}, json, "In force again")
+    _emit({"snapshots": [found]}, json, "Active again")
 
 
-def reset(url: Url = LOCAL, key: Key = "", json: flags.Json = None) -> None:
+def reset(url: flags.Url = flags.DEFAULT_URL, key: Key = "", json: flags.Json = None) -> None:
     """Discard what the service has learned. The current state is kept for `rollback`.
 
     Example: `specadapt routing reset`
@@ -143,18 +141,12 @@ def _asked(
 def _emit(
     figures: dict[str, Any], json: Any, title: str = "Learned states, the newest first"
 ) -> None:
+    told = ("number", "at", "occasion", "version", "clusters")
     rows = [
-        [
-            one["number"],
-            one["at"],
-            one["occasion"],
-            one["version"],
-            one["clusters"],
-            ", ".join(f"{name} {count}" for name, count in one["favourites"].items()),
-        ]
+        [*map(one.get, told), ", ".join(f"{n} {count}" for n, count in one["favourites"].items())]
         for one in figures["snapshots"]
     ]
-    columns = ["number", "at", "kept before", "version", "clusters", "favourites"]
+    columns = ["number", "at", "kept before", "version", "clusters", "preferred"]
     emit(figures, lambda: [table(title, columns, rows)], json)
 
 

@@ -3,6 +3,7 @@
 import atexit
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,8 +67,9 @@ def serve(  # noqa: PLR0913 - its parameters are flags
 
     Example: `specadapt serve SmolLM2-135M-Instruct.Q4_1.gguf --port 8001`
     """
+    from deployments.configuration import validated
     from ops.common.output import stage
-    from ops.common.settings import checked, resolve, served_config
+    from ops.common.settings import resolve, served_config
     from ops.models.bundle.sources import bundle_of, derived
     from ops.operate.capacity import with_room_for_contexts
     from schemas import MethodDeployment
@@ -87,9 +89,8 @@ def serve(  # noqa: PLR0913 - its parameters are flags
             vllm=setup.engine.vllm | own if own else None,
         )
     )
-    replicas = 1 if setup.shared else len(setup.methods)
-    engine = with_room_for_contexts(engine, setup.bundle, replicas)
-    changed: dict[str, Any] = {"bundle": setup.bundle, "engine": engine}
+    fitted = with_room_for_contexts(replace(setup, engine=engine))
+    changed: dict[str, Any] = {"bundle": setup.bundle, "engine": fitted}
     http = _given(host=host, port=port, chat_template=chat_template, tool_parser=tool_call_parser)
     if api_key is not None:
         if settings.http.guard.keys_file is not None:
@@ -103,7 +104,8 @@ def serve(  # noqa: PLR0913 - its parameters are flags
     # Ray takes seconds to import: a wrong configuration is refused before.
     from deployments.run import serve_forever
 
-    serve_forever(checked(settings.model_copy(update=changed)), stage=stage)
+    fields = settings.model_copy(update=changed).model_dump(mode="json", exclude_unset=True)
+    serve_forever(validated(fields), stage=stage)
 
 
 def keys_file(key: str) -> Path:

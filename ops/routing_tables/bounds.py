@@ -1,20 +1,28 @@
-"""Bounds on the speedup of speculation: what steps cost, and which drafts would be accepted."""
+"""A trace's folder (`trace.json` has its settings, `trace.jsonl` a response a line), and the bounds
+on the speedup of speculation that it gives with what steps cost."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ops.common.boundary import InputError
-from ops.routing_tables.traced import TracedAnswer, steps
+from ops.common.decoding import EncodedPrompt, answer_to, engines_of, request_of
+from ops.common.settings import Setup
+from ops.routing_tables.profile_store import drop_unfinished_line, refuse_other_settings
 from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean
-
-if TYPE_CHECKING:
-    from ops.common.decoding import EncodedPrompt
-    from ops.common.settings import Setup
+from schemas import SamplingParams
+from schemas.base import Schema
+from schemas.json_files import records
+from schemas.profile import ProfileMeta
+from workers.bundle import load_bundle
+from workers.methods import get_method
+from workers.torch_engine.engine import load_models
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +31,67 @@ MOST_TOKENS = 512
 TIMED = 8
 """Prompts whose steps are timed."""
 BOUNDS = ("best_of_prompt", "oracle_combine")
+
+
+class TracedAnswer(Schema):
+    """A line of `trace.jsonl`.
+
+    prompt, answer: token ids. accepted: by drafting method, the draft tokens accepted at each
+    position of the response, from its second token on [answer tokens - 1].
+    """
+
+    prompt_id: str
+    domain: str
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+    accepted: dict[str, tuple[int, ...]]
+
+
+def prepare(folder: Path, meta: ProfileMeta) -> set[str]:
+    """Make a trace's folder, or continue it. Return the ids of the prompts that it has.
+
+    Raises InputError if it was made under other settings.
+    """
+    file, answers = folder / "trace.json", folder / "trace.jsonl"
+    if file.is_file() and answers.is_file():
+        refuse_other_settings(file, meta)
+        drop_unfinished_line(answers)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        answers.touch()
+        file.write_text(meta.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return {answer.prompt_id for answer in read_traces(folder)}
+
+
+def read_traces(folder: Path) -> list[TracedAnswer]:
+    """Return the responses of a trace. Raises InputError naming the file and line."""
+    return [*records(folder / "trace.jsonl", TracedAnswer, InputError, key="prompt_id")]
+
+
+def steps(accepted: Sequence[int]) -> int:
+    """Return the target steps after the prefill: each emits its accepted tokens and one more."""
+    position = count = 0
+    while position < len(accepted):
+        position += accepted[position] + 1
+        count += 1
+    return count
+
+
+def mats(answers: Sequence[TracedAnswer], method: str) -> dict[str, Any]:
+    """Return output tokens per target step, the prefill's included: of all responses (mat), and by
+    domain."""
+
+    def mat(own: Sequence[TracedAnswer]) -> float:
+        if method == BASELINE:
+            return 1.0
+        taken = sum(1 + steps(answer.accepted[method]) for answer in own)
+        return sum(len(answer.answer) for answer in own) / taken
+
+    domains = sorted({answer.domain for answer in answers})
+    return {
+        "mat": mat(answers),
+        "by_domain": {d: mat([a for a in answers if a.domain == d]) for d in domains},
+    }
 
 
 @dataclass(frozen=True)
@@ -49,23 +118,16 @@ class StepSeconds:
         return self.whole[BASELINE] + float(more) + self.drafting[drafter] * length / levels
 
 
-async def measure(setup: "Setup", items: "Sequence[EncodedPrompt]", max_tokens: int) -> StepSeconds:
+async def measure(setup: Setup, items: Sequence[EncodedPrompt], max_tokens: int) -> StepSeconds:
     """Time steps of every method on some of the prompts, and the target's forwards."""
-    import torch
-
-    from ops.common.decoding import decode, engines_of
-    from schemas import SamplingParams
-    from workers.bundle import load_bundle
-    from workers.methods import get_method
-    from workers.torch_engine.engine import load_models
-
     bundle = load_bundle(setup.bundle)
     spent = {name: np.zeros(3) for name in setup.names}
     with engines_of(setup, bundle, "trace") as engines:
         for at, item in enumerate([items[0], *items[:: max(1, len(items) // TIMED)][:TIMED]]):
             for name in setup.names:
                 sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens if at else 16)
-                answer = await decode(engines, f"trace-{name}-{at}", name, item.token_ids, sampling)
+                request = request_of(f"trace-{at}", name, item.token_ids, sampling)
+                answer = await answer_to(engines, request)
                 stats = answer.stats
                 if at:  # the first response warms up
                     taken = stats.target_steps - 1, stats.decode_seconds, stats.draft_seconds
@@ -88,8 +150,8 @@ def oracle_seconds(
 ) -> float:
     """Return the seconds when the drafter with most accepted tokens drafts just these at each step.
 
-    Ties go to the cheapest. With several drafters this is Oracle_Combine, with one the oracle
-    length (Liu et al., section 8). Raises ValueError for responses of different lengths.
+    Ties go to the cheapest. This is Oracle_Combine (Liu et al., section 8.2). Raises ValueError for
+    responses of different lengths.
     """
     [tokens] = {len(own) for own in accepted.values()}
     position, taken = 0, 0.0
@@ -104,9 +166,9 @@ def oracle_seconds(
 def bounds(answers: Sequence[TracedAnswer], seconds: StepSeconds) -> dict[str, Any]:
     """Return speedups over plain decoding after the first token, over answers that count for speed.
 
-    Harmonic means, each domain counting alike: every drafter as it is (fixed), each drafting
-    exactly the accepted tokens (oracle_length), the best drafter of each prompt, and of each step
-    (oracle_combine). Raises InputError without answers.
+    Harmonic means, each domain counting alike: every drafter as it is (fixed), the best drafter of
+    each prompt, and of each step, which drafts exactly the accepted tokens (oracle_combine). Raises
+    InputError without answers.
     """
     answers = [answer for answer in answers if len(answer.answer) >= MIN_TOKENS]
     if not answers:
@@ -122,14 +184,9 @@ def bounds(answers: Sequence[TracedAnswer], seconds: StepSeconds) -> dict[str, A
     return {
         "answers": len(answers),
         "fixed": {name: means[name] for name in names},
-        "oracle_length": {name: means[_length(name)] for name in names},
         "best_single": {"name": single, "speedup": means[single]},
         **{name: means[name] for name in BOUNDS},
     }
-
-
-def _length(name: str) -> str:
-    return f"{name}, oracle length"
 
 
 def _speedups(
@@ -139,7 +196,5 @@ def _speedups(
     accepted = answer.accepted
     taken = {name: seconds.whole[name] * steps(own) for name, own in accepted.items()}
     taken["best_of_prompt"] = min(plain, *taken.values())
-    for name, own in accepted.items():
-        taken[_length(name)] = oracle_seconds({name: own}, seconds, levels)
     taken["oracle_combine"] = oracle_seconds(accepted, seconds, levels)
     return {name: plain / found for name, found in taken.items()}

@@ -7,20 +7,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
 
-from ops.common.decoding import EncodedPrompt, Engines, answer_to, decode, encode, engines_of
+from ops.common.decoding import (
+    EncodedPrompt,
+    Engines,
+    answer_to,
+    encode,
+    engines_of,
+    request_of,
+)
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup
 from ops.routing_tables.profile_store import ProfileStore, meta_of
 from router.fit.profile import Profile
-from schemas import DecodeChunk, DecodeRequest, SamplingParams
+from schemas import DecodeChunk, SamplingParams
 from schemas.profile import ProfileRow, StepRow
 from workers.bundle import load_bundle
-from workers.engine import Engine
 
 STEP_BATCHES = (1, 2, 4, 8, 16)
 STEP_CONTEXTS = (128, 512, 1024)
@@ -79,7 +86,7 @@ async def run_profile(plan: ProfilePlan, out: Path, bar: Progress) -> Profile:
 async def warm_up(plan: ProfilePlan, engines: Engines, item: EncodedPrompt) -> None:
     """Decode a short response with each method: first calls allocate."""
     for name in plan.setup.names:
-        await decode(engines, f"warm-up-{name}", name, item.token_ids, _sampling(plan, 8))
+        await answer_to(engines, request_of("warm-up", name, item.token_ids, _sampling(plan, 8)))
 
 
 async def grid_steps(
@@ -89,13 +96,20 @@ async def grid_steps(
     store: ProfileStore,
     bar: Progress,
 ) -> None:
-    """Measure the cells of the step-time grid that the store lacks.
+    """Measure the cells of the step-time grid that the engine's limits admit and the store lacks.
 
     All methods of a batch size and context are measured one after the other, within a minute.
     """
-    grid = cells(plan.setup, STEP_BATCHES, STEP_CONTEXTS)
+    limits = plan.setup.engine
+    grid = [
+        (batch, context, method)
+        for batch, context, method in product(STEP_BATCHES, STEP_CONTEXTS, plan.setup.names)
+        if batch <= limits.max_batch
+        and context + STEP_TOKENS <= limits.max_context
+        and batch * min(context + STEP_ROOM, limits.max_context) <= limits.kv_slots
+    ]
     task = bar.add_task("step times", total=len(grid))
-    for method, batch, context in sorted(grid, key=lambda cell: cell[1:]):
+    for batch, context, method in grid:
         if not store.has_step(method, batch, context):
             store.add_step(await step_time(plan, engines, encoded, method, batch, context))
         bar.advance(task)
@@ -122,13 +136,9 @@ async def all_methods(
 async def _answer(
     plan: ProfilePlan, engines: Engines, item: EncodedPrompt, name: str
 ) -> ProfileRow:
-    request = DecodeRequest(
-        request_id=f"{item.prompt.id}-{name}",
-        method=name,
-        prompt_token_ids=item.token_ids,
-        sampling=_sampling(plan, plan.max_tokens),
-        scope=f"{name} {plan.temperature:g}",
-    )
+    sampling = _sampling(plan, plan.max_tokens)
+    scope = f"{name} {plan.temperature:g}"
+    request = request_of(item.prompt.id, name, item.token_ids, sampling, scope)
     answer = await answer_to(engines, request)
     stats = answer.stats
     return ProfileRow(
@@ -145,22 +155,6 @@ async def _answer(
         looping=stats.looping,
         answer=hashlib.sha256(repr(answer.token_ids).encode()).hexdigest()[:12],
     )
-
-
-def cells(
-    setup: Setup, batches: Sequence[int], contexts: Sequence[int]
-) -> list[tuple[str, int, int]]:
-    """Method, batch, context of every cell that the engine's limits admit."""
-    limits = setup.engine
-    return [
-        (name, batch, context)
-        for name in setup.names
-        for batch in batches
-        for context in contexts
-        if batch <= limits.max_batch
-        and context + STEP_TOKENS <= limits.max_context
-        and batch * min(context + STEP_ROOM, limits.max_context) <= limits.kv_slots
-    ]
 
 
 async def step_time(
@@ -189,7 +183,6 @@ async def step_time(
             method,
             texts[start : start + batch],
             sampling,
-            STEP_COUNT,
             scope=f"steps {method} {batch} {context} {start}",
         )
         for start in range(0, len(texts) - batch + 1, batch)
@@ -276,30 +269,18 @@ class BatchSteps:
 
 
 async def measure(
-    engine: Engine | Engines,
+    engine: Engines,
     method: str,
     prompts: Sequence[Sequence[int]],
     sampling: SamplingParams,
-    wanted: int,
-    scope: str = "",
+    scope: str,
 ) -> BatchSteps:
-    """Time `wanted` steps of `prompts` (token ids) decoded together, then cancel the responses.
-
-    scope: drafters look up past responses of the same scope only.
-    """
-    steps = BatchSteps(len(prompts), wanted)
+    """Time STEP_COUNT steps of prompts (token ids) decoded together, then cancel the responses."""
+    steps = BatchSteps(len(prompts), STEP_COUNT)
     answers = [
         asyncio.ensure_future(
             answer_to(
-                engine,
-                DecodeRequest(
-                    request_id=f"step-{method}-{len(prompts)}-{len(ids)}-{i}",
-                    method=method,
-                    prompt_token_ids=tuple(ids),
-                    sampling=sampling,
-                    scope=scope,
-                ),
-                partial(steps.add, i),
+                engine, request_of(f"step-{i}", method, ids, sampling, scope), partial(steps.add, i)
             )
         )
         for i, ids in enumerate(prompts)

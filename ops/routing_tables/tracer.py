@@ -2,12 +2,19 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path as Folder
 
 import torch
+from rich.progress import Progress
 from torch import Tensor
 
-from schemas import DecodeRequest, EngineConfig, MethodSpec, SamplingParams
-from workers.bundle import Bundle
+from ops.common.decoding import EncodedPrompt, request_of
+from ops.common.settings import Setup
+from ops.routing_tables.bounds import TracedAnswer, prepare
+from router.fit.speedup import BASELINE
+from schemas import EngineConfig, MethodSpec, SamplingParams
+from schemas.profile import ProfileMeta
+from workers.bundle import Bundle, load_bundle
 from workers.drafting.controller import NOBODY
 from workers.end_tokens import end_tokens
 from workers.stream import Stream
@@ -21,6 +28,8 @@ from workers.torch_engine.step import step
 from workers.torch_engine.target import Target
 from workers.torch_engine.tree import Path
 
+BATCH = 16
+"""Answers that are decoded and traced together."""
 DECIDING = ("adaptive",)
 """Drafters that decide by costs and by earlier acceptance, which tracing does not give them."""
 
@@ -186,13 +195,8 @@ class Tracer:
             self.models.context.past.add(sequence.request.scope, answer)
 
     def _sequence(self, method: str, prompt: tuple[int, ...]) -> DecodeSequence:
-        request = DecodeRequest(
-            request_id=method,
-            method=method,
-            prompt_token_ids=prompt,
-            scope=method,
-            sampling=SamplingParams(temperature=0.0, max_tokens=self._max_tokens),
-        )
+        sampling = SamplingParams(temperature=0.0, max_tokens=self._max_tokens)
+        request = request_of("trace", method, prompt, sampling, scope=method)
         stream = Stream(request.request_id)
         return DecodeSequence(request, stream, tokenizer=self._tokenizer, eos=self._ends)
 
@@ -205,3 +209,33 @@ def _refuse_untraceable(spec: MethodSpec) -> None:
         raise ValueError(f"{spec.name}: a plain answer does not tell what a lossy method accepts")
     if spec.drafter in DECIDING:
         raise ValueError(f"{spec.name}: it drafts by measured costs; use `bench decode` instead")
+
+
+async def trace_all(
+    setup: Setup, meta: ProfileMeta, items: Sequence[EncodedPrompt], out: Folder, bar: Progress
+) -> None:
+    """Trace the prompts that the folder lacks. Raises InputError if it has other settings."""
+    done = prepare(out, meta)
+    todo = [item for item in items if item.prompt.id not in done]
+    if not todo:
+        return
+    todo.sort(key=lambda item: len(item.token_ids))
+    engine = setup.engine.model_copy(update={"max_batch": BATCH})
+    tracer = Tracer(setup.methods, BASELINE, load_bundle(setup.bundle), engine, meta.max_tokens)
+    task = bar.add_task("prompts", total=len(todo))
+    with (out / "trace.jsonl").open("a", encoding="utf-8") as file:
+        for start in range(0, len(todo), BATCH):
+            batch = todo[start : start + BATCH]
+            texts = await tracer.texts([item.token_ids for item in batch])
+            found = {n: await tracer.trace(n, texts) for n in setup.names if n != BASELINE}
+            for at, (item, text) in enumerate(zip(batch, texts, strict=True)):
+                row = TracedAnswer(
+                    prompt_id=item.prompt.id,
+                    domain=item.prompt.domain,
+                    prompt=item.token_ids,
+                    answer=text.answer,
+                    accepted={name: accepted[at] for name, accepted in found.items()},
+                )
+                file.write(row.model_dump_json() + "\n")
+            file.flush()
+            bar.advance(task, len(batch))

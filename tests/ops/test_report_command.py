@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ops.common.boundary import InputError
-from ops.report import PAPER, published, tabulated
+from ops.report.results import PAPER, published, tabulated
 from router.fit.speedup import harmonic_mean
 
 KNOWN = json.loads(PAPER.read_text())

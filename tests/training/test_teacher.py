@@ -59,7 +59,7 @@ def test_states_of_packed_documents_are_those_of_each_alone(family: str, tmp_pat
     head = Eagle(teacher)
     assert head.layers[0].self_attn.q_proj.weight.shape == (64, 32)
     halved = 0.5 * 10000.0 ** (-torch.arange(0, 32, 2) / 32)
-    torch.testing.assert_close(head.layers[0].self_attn.inverse, halved)
+    torch.testing.assert_close(head.layers[0].self_attn.rotary.inv_freq, halved)
     assert head.config["rope_parameters"]["factor"] == 2.0
 
 

@@ -7,7 +7,7 @@ import pytest
 from conftest_bundle import DEMO
 
 from ops.common import decoding
-from ops.common.decoding import POLLING_SECONDS, decode, engines_of
+from ops.common.decoding import POLLING_SECONDS, answer_to, engines_of, request_of
 from ops.common.settings import Setup
 from schemas import EngineConfig, SamplingParams
 from workers.bundle import load_bundle
@@ -46,7 +46,8 @@ async def test_only_the_other_engines_are_waited_for(monkeypatch: pytest.MonkeyP
 
     setup = Setup(DEMO, (get_method("vllm_naive"), get_method("naive")), ENGINE)
     with engines_of(setup, load_bundle(DEMO), "test") as engines:
-        await decode(engines, "a", "vllm_naive", [1, 2, 3], SamplingParams(max_tokens=8))
+        request = request_of("a", "vllm_naive", [1, 2, 3], SamplingParams(max_tokens=8))
+        await answer_to(engines, request)
         monkeypatch.setattr(decoding, "time", SimpleNamespace(monotonic=lambda: 0.0))
         monkeypatch.setattr(decoding, "asyncio", SimpleNamespace(sleep=sleep))
         await engines.others_asleep("vllm_naive")

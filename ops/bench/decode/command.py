@@ -77,14 +77,8 @@ def bench_decode(  # noqa: PLR0913 - its parameters are flags
     chosen = select(prompts, ids, limit, seed)
     if lockstep and peers not in (None, "none"):
         raise InputError("--lockstep: peers do not decode step by step; leave out --peers")
-    peers = "none" if lockstep else peers
-    modes = (
-        None
-        if peers is None
-        else ()
-        if peers == "none"
-        else tuple(settings.names(peers, "--peers"))
-    )
+    none = lockstep or peers == "none"
+    modes = () if none else None if peers is None else tuple(settings.names(peers, "--peers"))
     plan = Plan(
         *(setup, chosen, repeats, max_tokens, temperature, concurrency, seed, modes),
         seeded=seeded,

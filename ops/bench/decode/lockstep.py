@@ -13,7 +13,7 @@ import torch
 
 from ops.bench.stats import Run, run_of
 from ops.common.boundary import InputError
-from ops.common.decoding import DecodeFailedError, EncodedPrompt
+from ops.common.decoding import DecodeFailedError, EncodedPrompt, request_of
 from ops.common.settings import Setup
 from schemas import DecodeRequest, SamplingParams
 from workers.bundle import Bundle
@@ -40,11 +40,8 @@ class Asked:
 
     def of(self, item: EncodedPrompt, method: str) -> DecodeRequest:
         """A prompt's request."""
-        return DecodeRequest(
-            request_id=f"{item.prompt.id}-{method}-{self.repeat}",
-            method=method,
-            prompt_token_ids=item.token_ids,
-            sampling=self.sampling,
+        return request_of(
+            *(f"{item.prompt.id}-{self.repeat}", method, item.token_ids, self.sampling),
             scope=f"{method} {self.repeat} {self.sampling.max_tokens}",
         )
 

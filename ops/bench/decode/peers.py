@@ -22,10 +22,14 @@ ASSISTED = {
     "num_assistant_tokens_schedule": "constant",
     "assistant_confidence_threshold": 0.0,
 }
-PROMPT_LOOKUP = {"prompt_lookup_num_tokens": 8}
-STATIC = {"cache_implementation": "static"}
-HF_MODES = ("hf", "hf-assisted", "hf-prompt-lookup", "hf-static")
-PLAIN, ASSISTED_MODE, LOOKUP, STATIC_MODE = HF_MODES
+PLAIN, ASSISTED_MODE, STATIC_MODE = "hf", "hf-assisted", "hf-static"
+HF_MODES: dict[str, dict[str, Any]] = {
+    PLAIN: {},
+    ASSISTED_MODE: {},
+    "hf-prompt-lookup": {"prompt_lookup_num_tokens": 8},
+    STATIC_MODE: {"cache_implementation": "static"},
+}
+"""Hugging Face's modes, and the arguments of `generate` that they are."""
 CPP_MODES = ("llamacpp", "llamacpp-lookup")
 DRAFT_TOKENS = 8
 Answered = tuple[tuple[int, ...], float]
@@ -147,7 +151,9 @@ class HuggingFace:
         with torch.inference_mode():
             ids = torch.tensor([list(prompt_token_ids)], device=self.device)
             choosing |= {"attention_mask": torch.ones_like(ids), "use_cache": True}
-            choosing |= {"max_new_tokens": sampling.max_tokens, **self._arguments(mode)}
+            choosing |= {"max_new_tokens": sampling.max_tokens, **HF_MODES[mode]}
+            if mode == ASSISTED_MODE:
+                choosing["assistant_model"] = self._draft
             output = self._target.generate(ids, **choosing)
         answer = tuple(output[0, ids.shape[1] :].tolist())
         return answer, time.perf_counter() - started
@@ -160,13 +166,6 @@ class HuggingFace:
             ids = torch.tensor([list(token_ids)], device=self.device)
             best = self._target(ids).logits[0, -1].float().topk(2).values
         return float(best[0] - best[1])
-
-    def _arguments(self, mode: str) -> dict[str, Any]:
-        if mode == ASSISTED_MODE:
-            return {"assistant_model": self._draft}
-        if mode == LOOKUP:
-            return PROMPT_LOOKUP
-        return STATIC if mode == STATIC_MODE else {}
 
 
 class LlamaCpp:

@@ -38,31 +38,12 @@ class Reading:
 
     nats: [tokens] -log p of the token. expected: [tokens] the expected -log p of a token drawn from
     p, its entropy; at temperature 0, -log p of the most likely token. p is under the request's
-    temperature, at temperature 0 under 1.
+    temperature, at temperature 0 under 1. best: [tokens] the most likely tokens.
     """
 
     nats: Floats
     expected: Floats
-
-
-@dataclass(frozen=True)
-class Response:
-    """A conversation that ends with a response, in token ids."""
-
-    before: tuple[int, ...]
-    tokens: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Scores of responses under one target.
-
-    nats: negative log-likelihood of each response. best: the target's most likely token at each
-    position of each response.
-    """
-
-    nats: list[float]
-    best: list[list[int]]
+    best: NDArray[np.int64]
 
 
 def quality_of(
@@ -83,8 +64,7 @@ def quality_of(
 
     @cache  # at temperature 0 most responses are plain decoding's
     def read(prompt_id: str, answer: tuple[int, ...]) -> Reading:
-        logits = _answer_logits(model, prompts[prompt_id], answer)
-        return read_answer(logits.cpu(), answer, temperature)
+        return _read(model, prompts[prompt_id], answer, temperature)
 
     found = {}
     for name, of in runs.items():
@@ -97,11 +77,10 @@ def quality_of(
 
 
 @torch.inference_mode()
-def _answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
-    """Return the logits [len(answer), vocab] at each token of a response.
-
-    The response is read a few tokens at a time, as steps compute it.
-    """
+def _read(
+    model: Model, before: Sequence[int], answer: Sequence[int], temperature: float
+) -> Reading:
+    """Let the target read a response a few tokens at a time, as steps compute it."""
     pool = model.make_pool(1, len(before) + len(answer))
     lease, found = pool.acquire(), list[torch.Tensor]()
     given = [*before, *answer[:-1]]
@@ -111,7 +90,7 @@ def _answer_logits(model: Model, before: Sequence[int], answer: Sequence[int]) -
         span = Span(lease, given[begin:end], logits_from=first)
         found.append(model.forward(model.lay_out([span], pool), pool)[0])
         pool.commit(lease, range(end - begin))
-    return torch.cat(found)
+    return read_answer(torch.cat(found).cpu(), answer, temperature)
 
 
 @torch.inference_mode()
@@ -122,7 +101,7 @@ def read_answer(logits: torch.Tensor, tokens: Sequence[int], temperature: float)
     entropy = torch.special.entr(log_p.exp()).sum(-1)
     expected = entropy if temperature > 0.0 else -log_p.amax(-1)
     nats = -log_p.gather(1, said)[:, 0]
-    return Reading(nats.double().numpy(), expected.double().numpy())
+    return Reading(nats.double().numpy(), expected.double().numpy(), log_p.argmax(-1).numpy())
 
 
 def excess_nats(readings: Sequence[Reading]) -> tuple[float, tuple[float, float]]:
@@ -156,18 +135,21 @@ def compare_precisions(
     Empty where no prompt has a response of at most LONGEST tokens, the prompt included.
     """
     responses = encode_responses(bundle, prompts)
-    scores: dict[str, Scores] = {}
+    read: dict[str, list[Reading]] = {}
     for name in PRECISIONS if responses else ():
         try:
             model = load_target(bundle.part("target"), name, torch.device("cpu"))
         except ValueError:
             continue  # a target without 4-bit weights, or one that our own forward does not compute
-        scores[name] = score(model, bar.track(responses, description=name))
-    return {name: figures_of(responses, scores[PRECISIONS[0]], own) for name, own in scores.items()}
+        read[name] = [_read(model, *one, 0.0) for one in bar.track(responses, description=name)]
+    return {name: figures_of(read[PRECISIONS[0]], own) for name, own in read.items()}
 
 
-def encode_responses(bundle: Bundle, prompts: Sequence[Prompt]) -> list[Response]:
-    """Tokenize the prompts that have a response of at most LONGEST tokens, prompt included.
+def encode_responses(
+    bundle: Bundle, prompts: Sequence[Prompt]
+) -> list[tuple[list[int], list[int]]]:
+    """Tokenize the prompts that have a response of at most LONGEST tokens, prompt included. Return
+    the tokens before the response, and its own.
 
     Leave out those whose prompt the chat template changes once it is answered.
     """
@@ -180,42 +162,31 @@ def encode_responses(bundle: Bundle, prompts: Sequence[Prompt]) -> list[Response
         before = encode_chat(tokenizer, prompt.messages, True)
         whole = encode_chat(tokenizer, [*prompt.messages, answer], False)
         if whole[: len(before)] == before and len(whole) <= LONGEST:
-            found.append(Response(tuple(before), tuple(whole[len(before) :])))
+            found.append((before, whole[len(before) :]))
     return found
 
 
-@torch.inference_mode()
-def score(model: Model, responses: Iterable[Response]) -> Scores:
-    """Score each response behind its prompt."""
-    scores = Scores([], [])
-    for response in responses:
-        logits = _answer_logits(model, response.before, response.tokens)
-        tokens = torch.tensor(response.tokens)[:, None]
-        scores.nats.append(-float(logits.log_softmax(-1).gather(1, tokens).sum()))
-        scores.best.append(logits.argmax(-1).tolist())
-    return scores
-
-
-def figures_of(responses: Sequence[Response], first: Scores, other: Scores) -> dict[str, Any]:
+def figures_of(first: Sequence[Reading], other: Sequence[Reading]) -> dict[str, Any]:
     """Compare one precision with the first.
 
     perplexity_ratio is over the first one's perplexity, with a 95% bootstrap interval over
     responses. same_best is the share of positions with the same most likely token.
     """
-    tokens = np.array([len(response.tokens) for response in responses])
-    more = np.array(other.nats) - np.array(first.nats)
+    tokens = np.array([one.nats.size for one in other])
+    nats, before = (np.array([one.nats.sum() for one in own]) for own in (other, first))
+    more = nats - before
     ratio, interval = _with_interval(
         lambda drawn: np.exp(more[drawn].sum(-1) / tokens[drawn].sum(-1)), tokens
     )
-    same = np.concatenate(other.best) == np.concatenate(first.best)
-    mean = sum(other.nats) / int(tokens.sum())
+    same = np.concatenate([one.best for one in other]) == np.concatenate([o.best for o in first])
+    mean = float(nats.sum() / tokens.sum())
     return {
         "nats_per_token": mean,
         "perplexity": math.exp(mean),
         "perplexity_ratio": ratio,
         "perplexity_ratio_ci95": interval,
         "same_best": float(same.mean()),
-        "responses": len(responses),
+        "responses": len(other),
     }
 
 

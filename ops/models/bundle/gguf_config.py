@@ -1,11 +1,14 @@
 """A GGUF file's fields as a Hugging Face config: all of them, or a refusal that names one."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
+from transformers import AutoConfig
+
 from ops.models.bundle.gguf_file import FIX, GgufFile
-from ops.models.bundle.gguf_rope import rope_parameters
 
 REQUIRED = {
     "context_length": "max_position_embeddings",
@@ -28,11 +31,26 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Fields that may have these values only, which say nothing beyond a plain model. The layout is the
 interleaved one of every Llama file."""
-GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
-"""llama.cpp recognises Gemma's 27B models by their layers and scales their scores by hidden / heads
-instead of by a head's width."""
-LOCAL_BASE = 10000.0
-"""The rotary base of Gemma 3's local layers, which is not in its files."""
+LOCAL_BASE = "gemma3.rope.freq_base_swa"
+FREQUENCIES = "rope_freqs.weight"
+DEFAULT_BASE = 10000.0
+"""llama.cpp's default, and the base of Gemma 3's local layers, which is not in its files."""
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+"""Every published model with Llama 3's scaling has these."""
+CONTEXTS = tuple(2**power for power in range(4, 21))
+"""Original context lengths to try: the file holds the factors alone."""
+CLOSE = 1e-3
+"""Relative difference between factors that rounding explains."""
+SCALING = {
+    "type",
+    "factor",
+    "original_context_length",
+    "attn_factor",
+    "yarn_attn_factor",
+    "finetuned",
+    "yarn_beta_fast",
+    "yarn_beta_slow",
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +58,8 @@ class Architecture:
     """What an architecture's fields mean.
 
     model_type: Hugging Face's name. needed, carried: more fields that must or may be in the file,
-    with the names that the config gives them. more: adds what follows from the other fields.
+    with the names that the config gives them. largest: layers of Gemma's 27B model, by which
+    llama.cpp recognises it; it scales scores by hidden / heads instead of by a head's width.
     interleaved: whether rotary pairs of queries and keys are neighbours. norm_offset: what the file
     adds to the weights of norms. partial_rotary: whether a part of a head may be rotated.
     """
@@ -48,31 +67,10 @@ class Architecture:
     model_type: str
     needed: dict[str, str] = field(default_factory=dict)
     carried: dict[str, str] = field(default_factory=dict)
-    more: Callable[[GgufFile, dict[str, Any]], dict[str, Any]] | None = None
+    largest: int | None = None
     interleaved: bool = False
     norm_offset: float = 0.0
     partial_rotary: bool = False
-
-
-def _gemma2(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    return {"query_pre_attn_scalar": _score_width(file, config)}
-
-
-def _gemma3(file: GgufFile, config: dict[str, Any]) -> dict[str, Any]:
-    local = file.number("gemma3.rope.freq_base_swa", LOCAL_BASE)
-    return {
-        "query_pre_attn_scalar": _score_width(file, config),
-        "rope_parameters": {
-            "full_attention": config["rope_parameters"],
-            "sliding_attention": {"rope_type": "default", "rope_theta": local},
-        },
-    }
-
-
-def _score_width(file: GgufFile, config: dict[str, Any]) -> int:
-    if config["num_hidden_layers"] == GEMMA_27B_LAYERS[file.architecture]:
-        return int(config["hidden_size"] // config["num_attention_heads"])
-    return int(config["head_dim"])
 
 
 WINDOW = {"attention.sliding_window": "sliding_window"}
@@ -85,11 +83,11 @@ ARCHITECTURES = {
     "gemma2": Architecture(
         "gemma2",
         needed=WINDOW | {"attn_logit_softcapping": "attn_logit_softcapping"} | FINAL_CAP,
-        more=_gemma2,
+        largest=46,
         norm_offset=1.0,
     ),
     "gemma3": Architecture(
-        "gemma3_text", needed=WINDOW, carried=FINAL_CAP, more=_gemma3, norm_offset=1.0
+        "gemma3_text", needed=WINDOW, carried=FINAL_CAP, largest=62, norm_offset=1.0
     ),
 }
 
@@ -111,9 +109,6 @@ def read_config(file: GgufFile) -> Any:
     Raises InputError for a field that is missing, has a value that no model has, or says something
     that the config would not.
     """
-    import torch
-    from transformers import AutoConfig
-
     architecture = architecture_of(file)
     _refuse_unknown(file, architecture)
     config = _sizes(file)
@@ -122,7 +117,7 @@ def read_config(file: GgufFile) -> Any:
         raise file.refusal(
             f"{file.architecture}.rope.dimension_count is {rotary} of {config['head_dim']}: {FIX}"
         )
-    config["rope_parameters"] = rope_parameters(file, rotary)
+    config["rope_parameters"] = _rope_parameters(file, rotary)
     if architecture.partial_rotary:
         share = rotary / config["head_dim"]
         config["rope_parameters"]["partial_rotary_factor"] = share
@@ -131,8 +126,16 @@ def read_config(file: GgufFile) -> Any:
         if key in architecture.needed or full in file.fields:
             file.number(full)
         config[name] = file.fields.get(full)
-    if architecture.more is not None:
-        config |= architecture.more(file, config)
+    if architecture.largest is not None:
+        largest = config["num_hidden_layers"] == architecture.largest
+        wide = config["hidden_size"] // config["num_attention_heads"]
+        config["query_pre_attn_scalar"] = wide if largest else config["head_dim"]
+    if file.architecture == "gemma3":
+        local = file.number(LOCAL_BASE, DEFAULT_BASE)
+        config["rope_parameters"] = {
+            "full_attention": config["rope_parameters"],
+            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+        }
     if "general.name" in file.fields:
         config["_model_name_or_path"] = file.fields["general.name"]
     made: Any = AutoConfig.for_model(
@@ -148,11 +151,11 @@ def read_config(file: GgufFile) -> Any:
 def _refuse_unknown(file: GgufFile, architecture: Architecture) -> None:
     prefix = f"{file.architecture}."
     known = {*REQUIRED, *COMPUTED, *architecture.needed, *architecture.carried}
-    if file.architecture == "gemma3":
-        known.add("rope.freq_base_swa")
     for key, value in file.fields.items():
         name = key.removeprefix(prefix)
-        if not key.startswith(prefix) or name in known or name.startswith("rope.scaling."):
+        if key == LOCAL_BASE or not key.startswith(prefix):
+            continue
+        if name in known or name.startswith("rope.scaling."):
             continue
         if value not in NEUTRAL.get(name, ()):
             raise file.refusal(f"{key} is {value}, which is not carried over: {FIX}")
@@ -212,3 +215,85 @@ def _special(file: GgufFile, vocab: int) -> dict[str, Any]:
         "pad_token_id": ids["pad"],
     }
     return special if ids["unk"] is None else special | {"unk_token_id": ids["unk"]}
+
+
+def _rope_parameters(file: GgufFile, dims: int) -> dict[str, Any]:
+    """Translate the base, the scaling and the frequency factors of `dims` rotary dimensions.
+
+    Raises InputError naming the field that no config expresses.
+    """
+    prefix = f"{file.architecture}.rope."
+    base, scaling = file.number(f"{prefix}freq_base", DEFAULT_BASE), f"{prefix}scaling."
+    named = {key.removeprefix(scaling) for key in file.fields if key.startswith(scaling)}
+    for name in named - SCALING:
+        raise file.refusal(f"{scaling}{name} is not carried over: {FIX}")
+    kind = file.fields.get(f"{scaling}type", "none")
+    factor = file.fields.get(f"{scaling}factor", 1.0)
+    if kind != "yarn" and file.number(f"{scaling}attn_factor", 1.0) != 1.0:
+        raise file.refusal(
+            f"{scaling}attn_factor is {file.fields[f'{scaling}attn_factor']} without type 'yarn': "
+            f"{FIX}"
+        )
+    plain = {"rope_theta": base, "rope_type": "default"}
+    if kind in ("none", "linear") and factor in (0, 1):  # llama.cpp's words for no scaling
+        return _with_factors(file, plain, dims)
+    if kind == "none" and "type" in named:
+        return _with_factors(file, plain, dims)
+    if kind not in ("linear", "yarn"):
+        raise file.refusal(
+            f"{scaling}factor is {factor} and its type {kind!r}: linear and yarn are carried over: "
+            f"{FIX}"
+        )
+    if FREQUENCIES in file.tensors:
+        raise file.refusal(f"{FREQUENCIES} and {scaling}type {kind!r} exclude each other")
+    number = file.number(f"{scaling}factor")
+    scaled = plain | {"rope_type": kind, "factor": number}
+    return scaled | _yarn(file, scaling, number) if kind == "yarn" else scaled
+
+
+def _yarn(file: GgufFile, scaling: str, factor: float) -> dict[str, Any]:
+    """YaRN's settings (arXiv 2309.00071); llama.cpp multiplies its attention factor with theirs."""
+    context = file.number(f"{file.architecture}.context_length")
+    original = file.number(f"{scaling}original_context_length", context)
+    settings: dict[str, Any] = {"original_max_position_embeddings": int(original)}
+    for name in ("beta_fast", "beta_slow"):
+        if f"{scaling}yarn_{name}" in file.fields:
+            settings[name] = file.number(f"{scaling}yarn_{name}")
+    scale = file.number(f"{scaling}attn_factor", 1.0) * file.number(
+        f"{scaling}yarn_attn_factor", 1.0
+    )
+    if scale != 1.0:
+        settings["attention_factor"] = scale * (0.1 * math.log(factor) + 1.0)
+    return settings
+
+
+def _with_factors(file: GgufFile, plain: dict[str, Any], dims: int) -> dict[str, Any]:
+    """Find Llama 3's settings whose factors are those of rope_freqs.weight, if the file has it."""
+    if FREQUENCIES not in file.tensors:
+        return plain
+    factors = np.asarray(file.tensors[FREQUENCIES].data, dtype=np.float64).reshape(-1)
+    if factors.shape != (dims // 2,) or not np.all(np.isfinite(factors) & (factors > 0)):
+        raise file.refusal(f"{FREQUENCIES} must hold {dims // 2} positive factors")
+    if np.allclose(factors, 1.0, rtol=CLOSE):
+        return plain
+    largest = float(factors.max())
+    for context in CONTEXTS:
+        if np.allclose(
+            _llama3(dims, plain["rope_theta"], largest, context), factors, rtol=CLOSE, atol=0
+        ):
+            return {
+                "rope_theta": plain["rope_theta"],
+                "rope_type": "llama3",
+                "factor": largest,
+                **LLAMA3,
+                "original_max_position_embeddings": context,
+            }
+    raise file.refusal(f"{FREQUENCIES} holds factors that are not Llama 3's: {FIX}")
+
+
+def _llama3(dims: int, base: float, factor: float, context: int) -> np.ndarray:
+    """The factors [dims / 2] by which Llama 3 divides its frequencies."""
+    low, high = LLAMA3.values()
+    wavelength = 2 * np.pi * base ** (np.arange(0, dims, 2) / dims)
+    smooth = np.clip((context / wavelength - low) / (high - low), 0.0, 1.0)
+    return 1.0 / ((1.0 - smooth) / factor + smooth)

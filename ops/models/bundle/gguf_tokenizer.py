@@ -3,6 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, TemplateError
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Metaspace, Sequence, Split
+from transformers import PreTrainedTokenizerFast
+from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
 from ops.models.bundle.gguf_file import FIX, GgufFile
 
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
@@ -48,8 +55,6 @@ def save_tokenizer(file: GgufFile, out: Path) -> None:
 
     Raises InputError naming the field that is missing, damaged or not carried over.
     """
-    from transformers import PreTrainedTokenizerFast
-
     _refuse_fields(file)
     fields = file.fields
     tokens: list[str] = fields["tokenizer.ggml.tokens"]
@@ -110,13 +115,12 @@ def _refuse_fields(file: GgufFile) -> None:
         raise file.refusal("tokenizer.ggml.merges is missing: the file is damaged")
     if "merges" not in fields and len(fields.get("scores", ())) != len(tokens):
         raise file.refusal(f"tokenizer.ggml.scores must have {len(tokens)} numbers")
-    _refuse_pre(file, kind)
-    _refuse_template(file)
-
-
-def _refuse_template(file: GgufFile) -> None:
-    from jinja2 import Environment, TemplateError
-
+    # A byte-level tokenizer is only as right as the pattern that splits its text.
+    known = {"default", "gpt-2", *SINGLE_DIGITS, *GGUF_PRE_TOKENIZER_SPLITS}
+    if kind == "gpt2" and (pre := file.required("tokenizer.ggml.pre")) not in known:
+        raise file.refusal(
+            f"tokenizer.ggml.pre is {pre!r}: known are {', '.join(sorted(known))}: {FIX}"
+        )
     template = file.fields.get("tokenizer.chat_template", "")
     try:
         Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
@@ -124,35 +128,13 @@ def _refuse_template(file: GgufFile) -> None:
         raise file.refusal(f"tokenizer.chat_template cannot be read: {error}: {FIX}") from error
 
 
-def _refuse_pre(file: GgufFile, kind: str) -> None:
-    """A byte-level tokenizer is only as right as the pattern that splits its text."""
-    if kind != "gpt2":
-        return
-    known = {"default", "gpt-2", *SINGLE_DIGITS, *_splits()}
-    pre = file.required("tokenizer.ggml.pre")
-    if pre not in known:
-        raise file.refusal(
-            f"tokenizer.ggml.pre is {pre!r}: known are {', '.join(sorted(known))}: {FIX}"
-        )
-
-
-def _splits() -> dict[str, str]:
-    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
-
-    return dict(GGUF_PRE_TOKENIZER_SPLITS)
-
-
 def _backend(file: GgufFile) -> Any:
     if file.fields["tokenizer.ggml.model"] == "gpt2":
         return _byte_level(file)
-    from tokenizers import decoders, pre_tokenizers
-    from transformers.integrations import gguf
-
-    reader: Any = gguf
-    architecture, described, _ = reader.get_gguf_tokenizer(str(file.path))
-    backend = reader.convert_gguf_tokenizer(architecture, described)[0]
+    architecture, described, _ = get_gguf_tokenizer(str(file.path))
+    backend = convert_gguf_tokenizer(architecture, described)[0]
     if architecture == "llama" and not file.fields.get(SPACE_PREFIX, True):
-        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+        backend.pre_tokenizer = Metaspace(prepend_scheme="never", split=False)
         # without the last step, which takes the prefix away again
         steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
         backend.decoder = decoders.Sequence(steps)
@@ -160,8 +142,6 @@ def _backend(file: GgufFile) -> Any:
 
 
 def _byte_level(file: GgufFile) -> Any:
-    from tokenizers import AddedToken, Tokenizer, decoders, models
-
     tokens, types, merges = (
         file.fields[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type", "merges")
     )
@@ -187,14 +167,11 @@ def _byte_level(file: GgufFile) -> Any:
 
 
 def _pre_tokenizer(name: str) -> Any:
-    from tokenizers import Regex
-    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
-
     if name == "gpt-2":
         return ByteLevel(add_prefix_space=False)
     if name in SINGLE_DIGITS:
         return Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
-    patterns = DEFAULT if name == "default" else (_splits()[name],)
+    patterns = DEFAULT if name == "default" else (GGUF_PRE_TOKENIZER_SPLITS[name],)
     splits = [Split(Regex(pattern), behavior="isolated") for pattern in patterns]
     return Sequence([*splits, ByteLevel(add_prefix_space=False, use_regex=False)])
 

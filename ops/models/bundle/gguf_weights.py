@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from gguf import MODEL_ARCH_NAMES, dequantize, get_tensor_name_map
+from gguf.quants import Q4_K
 from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, GenerationConfig
 
-from ops.models.bundle.gguf_config import Architecture
+from ops.models.bundle.gguf_config import FREQUENCIES, Architecture, architecture_of, read_config
 from ops.models.bundle.gguf_file import FIX, GgufFile
-from ops.models.bundle.gguf_rope import FREQUENCIES
+from ops.models.bundle.gguf_tokenizer import save_tokenizer
 from workers.torch_engine.models.weights import pack
 from workers.weight_files import PACKED
 
@@ -22,6 +25,22 @@ Change = Callable[[np.ndarray], np.ndarray]
 Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
 """uint8 codes below 16 [out, in], float32 scales and offsets [out, in / 32]: weight = code * scale
 + offset."""
+
+
+def convert_gguf(file: GgufFile, out: Path, say: Callable[[str], None]) -> None:
+    """Write target/ (safetensors in bfloat16) and tokenizer/ to `out`.
+
+    Raises InputError naming the field or tensor that would make another model of it.
+    """
+    target, config = out / "target", read_config(file)
+    target.mkdir()
+    size = 2 * file.parameters / 1e9
+    say(f"converting the weights to bfloat16, {size:.1f} GB")
+    save_weights(file, architecture_of(file), config, target)
+    say("reading the tokenizer")
+    save_tokenizer(file, out / "tokenizer")
+    config.save_pretrained(target)
+    GenerationConfig.from_model_config(config).save_pretrained(target)
 
 
 def save_weights(file: GgufFile, architecture: Architecture, config: Any, out: Path) -> None:
@@ -66,8 +85,6 @@ def _change(name: str, architecture: Architecture, config: Any) -> Change:
 
 def _without_memory(file: GgufFile, config: Any) -> Any:
     """Transformers' own model, for its tensors' names and shapes."""
-    from transformers import AutoModelForCausalLM
-
     try:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
@@ -76,8 +93,6 @@ def _without_memory(file: GgufFile, config: Any) -> Any:
 
 
 def _gguf_name(file: GgufFile, name: str, layers: int) -> str:
-    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
-
     arch = next(key for key, value in MODEL_ARCH_NAMES.items() if value == file.architecture)
     stem, _, suffix = name.rpartition(".")
     found = get_tensor_name_map(arch, layers).get_name(stem)
@@ -106,8 +121,6 @@ def _refuse_misfit(file: GgufFile, expected: dict[str, tuple[int, ...]]) -> None
 
 
 def _dequantised(file: GgufFile, name: str) -> np.ndarray:
-    from gguf import dequantize
-
     tensor = file.tensors[name]
     try:
         values = dequantize(tensor.data, tensor.tensor_type)
@@ -151,8 +164,6 @@ def _q4_1(data: np.ndarray) -> Groups:
 
 def _q4_k(data: np.ndarray) -> Groups:
     """Eight groups share two float16 numbers, with 6-bit multiples of these for each group."""
-    from gguf.quants import Q4_K
-
     rows, blocks = len(data), data.reshape(-1, 144)
     numbers = _float16s(blocks[:, :4])
     scales, offsets = Q4_K.get_scale_min(blocks[:, 4:16])

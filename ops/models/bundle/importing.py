@@ -35,7 +35,7 @@ def import_model(
 
     # elsewhere than at a terminal a refusal is the only line
     made = imported(source, out, say if sys.stderr.isatty() else lambda _: None)
-    lines = [f"{made.folder}: {made.parameters / 1e6:.0f} M parameters, {made.forward}"]
-    if left_out := made.provenance.get("left_out"):
+    lines = [f"{made['folder']}: {made['parameters'] / 1e6:.0f} M parameters, {made['forward']}"]
+    if left_out := made["provenance"].get("left_out"):
         lines.append(f"left out: {', '.join(left_out)}")
-    emit(made.figures(), lambda: lines, json)
+    emit(made, lambda: lines, json)

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,25 +62,6 @@ Convert = Callable[[Path, Say], None]
 """Writes target/ and tokenizer/ of a source to a folder."""
 
 
-@dataclass(frozen=True)
-class Imported:
-    """The result of an import.
-
-    folder: of the bundle, or in the cache for a packaged model. fresh: whether it was created now.
-    forward: the implementation that computes its forward pass.
-    """
-
-    folder: Path
-    fresh: bool
-    parameters: int
-    forward: str
-    provenance: dict[str, Any]
-
-    def figures(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self) | {"folder": str(self.folder)}
-
-
 def bundle_of(model: str, say: Say) -> Path:
     """Return the bundle that `model` names, or one made of it in the user's cache.
 
@@ -101,7 +81,9 @@ def bundle_of(model: str, say: Say) -> Path:
             facts = _source(source)[1]
             own, digest = facts["name"], facts["sha256"]
         folder = user_cache("bundles") / f"{_slug(name or own)}-{digest[:12]}-{IMPORTER}"
-        return folder if folder.exists() else imported(source, folder, say, name).folder
+        if not folder.exists():
+            imported(source, folder, say, name)
+        return folder
     except InputError as error:  # `bundle import` has another name for it
         raise InputError(re.sub("^SRC", "MODEL", str(error))) from error
 
@@ -176,31 +158,42 @@ def folder_of(model: str, field: str = "MODEL", files: Sequence[str] = WANTED) -
     return folder
 
 
-def imported(source: Path, out: Path | None, say: Say, name: str | None = None) -> Imported:
-    """Make a bundle of a source in `out`, or fetch the packaged model that a bundle names.
+def imported(source: Path, out: Path | None, say: Say, name: str | None = None) -> dict[str, Any]:
+    """Make a bundle of a source in `out`, or fetch the packaged model that a bundle names. Return
+    its folder, whether it is fresh, its parameters, the implementation of its forward pass, and
+    where it comes from.
 
     `out` defaults to bundles/NAME and `name` to the source's own; a packaged model goes to the
     user's cache. What exists stays. Raises InputError for another kind of source, one with another
     hash, one that the memory does not hold, or an `out` that holds another model.
     """
     quiet_transformers()
+    packaged: Packaged | None = None
     if (source / MANIFEST).is_file():
-        bundle = load_bundle(source)
-        if bundle.packaged is None:
+        packaged = load_bundle(source).packaged
+        if packaged is None:
             raise InputError(f"SRC: {source} already has its target; there is nothing to import")
         if out is not None:
             raise InputError(f"--out: {source} takes a package's model, which the cache keeps")
-        return _packaged(bundle.packaged, say)
+        if (packaged.folder / PROVENANCE).is_file():
+            return _described(packaged.folder, fresh=False)
+        source, out = packaged.installed(), packaged.folder
+        if file_hash(source) != packaged.sha256:
+            raise InputError(f"{source} is not the file that the bundle names: its SHA-256 differs")
     convert, facts, advised = _source(source)
     name = _slug(name or facts["name"])
     folder = out or Path("bundles") / name
-    parts = {part: part for part in PACKAGED_PARTS}
+    if packaged is not None:
+        facts |= {"package": packaged.package}
     with _made(folder, facts, say) as scratch:
         if scratch is not None:
             convert(scratch, say)
             _tried(scratch, say)
-            body = {"name": name, "parts": parts, "sampling": _sampling(advised, say)}
-            (scratch / MANIFEST).write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+            if packaged is None:
+                parts = {part: part for part in PACKAGED_PARTS}
+                body = {"name": name, "parts": parts, "sampling": _sampling(advised, say)}
+                text = json.dumps(body, indent=2) + "\n"
+                (scratch / MANIFEST).write_text(text, encoding="utf-8")
     return _described(folder, fresh=scratch is not None)
 
 
@@ -208,6 +201,8 @@ def _source(source: Path) -> tuple[Convert, dict[str, Any], dict[str, Any]]:
     """Return what converts a GGUF file or a Hugging Face folder, the source's facts, and the
     defaults of requests that its makers advise, None where they advise none."""
     if source.is_file():
+        from ops.models.bundle.gguf_weights import convert_gguf  # it imports torch
+
         file = GgufFile(source)
         refuse_too_large(source, IMPORT_BYTES * file.parameters)
         keys = {name: f"general.sampling.{key}" for name, key in SAMPLING.items()}
@@ -235,21 +230,6 @@ def _sampling(advised: dict[str, Any], say: Say) -> dict[str, Any]:
         say(f"leaving out the model's sampling defaults, which are not valid here: {given}")
         return {}
     return given
-
-
-def _packaged(packaged: Packaged, say: Say) -> Imported:
-    if (packaged.folder / PROVENANCE).is_file():
-        return _described(packaged.folder, fresh=False)
-    file = packaged.installed()
-    if file_hash(file) != packaged.sha256:
-        raise InputError(f"{file} is not the file that the bundle names: its SHA-256 differs")
-    convert, facts, _ = _source(file)
-    facts |= {"package": packaged.package}
-    with _made(packaged.folder, facts, say) as scratch:
-        if scratch is not None:
-            convert(scratch, say)
-            _tried(scratch, say)
-    return _described(packaged.folder, fresh=scratch is not None)
 
 
 def _tried(scratch: Path, say: Say) -> None:
@@ -288,7 +268,7 @@ def _made(folder: Path, facts: dict[str, Any], say: Say) -> Iterator[Path | None
             shutil.move(scratch, folder)
 
 
-def _described(folder: Path, fresh: bool) -> Imported:
+def _described(folder: Path, fresh: bool) -> dict[str, Any]:
     from workers.torch_engine.models.families import NotCoveredError, read_shape
 
     target = folder / "target"
@@ -297,7 +277,13 @@ def _described(folder: Path, fresh: bool) -> Imported:
         forward = "our own forward"
     except NotCoveredError as reason:
         forward = f"transformers' forward ({reason})"
-    return Imported(folder, fresh, parameter_count(target), forward, _provenance(folder))
+    return {
+        "folder": str(folder),
+        "fresh": fresh,
+        "parameters": parameter_count(target),
+        "forward": forward,
+        "provenance": _provenance(folder),
+    }
 
 
 def _provenance(folder: Path) -> dict[str, Any]:
@@ -307,28 +293,6 @@ def _provenance(folder: Path) -> dict[str, Any]:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") or "model"
-
-
-def convert_gguf(file: GgufFile, out: Path, say: Say) -> None:
-    """Write target/ (safetensors in bfloat16) and tokenizer/ to `out`.
-
-    Raises InputError naming the field or tensor that would make another model of it.
-    """
-    from transformers import GenerationConfig
-
-    from ops.models.bundle.gguf_config import architecture_of, read_config
-    from ops.models.bundle.gguf_tokenizer import save_tokenizer
-    from ops.models.bundle.gguf_weights import save_weights
-
-    target, config = out / "target", read_config(file)
-    target.mkdir()
-    size = IMPORT_BYTES * file.parameters / 1e9
-    say(f"converting the weights to bfloat16, {size:.1f} GB")
-    save_weights(file, architecture_of(file), config, target)
-    say("reading the tokenizer")
-    save_tokenizer(file, out / "tokenizer")
-    config.save_pretrained(target)
-    GenerationConfig.from_model_config(config).save_pretrained(target)
 
 
 def folder_facts(source: Path) -> dict[str, Any]:

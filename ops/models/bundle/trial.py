@@ -3,13 +3,19 @@
 import asyncio
 import logging
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from ops.common import prompts
 from ops.common.boundary import InputError
+from ops.common.decoding import request_of
+from schemas import EngineConfig, SamplingParams
 from workers.bundle import Bundle
 from workers.end_tokens import end_tokens
+from workers.loader import load_engine
 from workers.target_sizes import target_sizes
 from workers.weight_files import stored_tensors
 
@@ -75,8 +81,6 @@ def _refuse_other_ids(bundle: Bundle, tokenizer: Any) -> None:
 
 
 def _refuse_infinite(target: Path) -> None:
-    from safetensors import safe_open
-
     for name, stored in stored_tensors(target).items():
         with safe_open(stored.file, "pt") as weights:
             tensor = weights.get_tensor(name)
@@ -86,9 +90,6 @@ def _refuse_infinite(target: Path) -> None:
 
 async def _decode(bundle: Bundle, token: int) -> str | None:
     """Decode one token after `token`; return why the response ended."""
-    from schemas import DecodeRequest, EngineConfig, SamplingParams
-    from workers.loader import load_engine
-
     config = EngineConfig(
         threads=len(os.sched_getaffinity(0)),
         dtype="bfloat16",
@@ -96,16 +97,8 @@ async def _decode(bundle: Bundle, token: int) -> str | None:
         kv_slots=CONTEXT,
         max_context=CONTEXT,
     )
-    engine = load_engine(["naive"], bundle, config)
-    try:
-        request = DecodeRequest(
-            request_id="trial",
-            method="naive",
-            prompt_token_ids=(token,),
-            sampling=SamplingParams(temperature=0.0, max_tokens=1),
-        )
-        async for chunk in engine.generate(request):
+    sampling = SamplingParams(temperature=0.0, max_tokens=1)
+    with closing(load_engine(["naive"], bundle, config)) as engine:
+        async for chunk in engine.generate(request_of("trial", "naive", [token], sampling)):
             ended = chunk.finish_reason
         return ended
-    finally:
-        engine.close()

@@ -25,25 +25,31 @@ def generate(config: Config, json: flags.Json = None) -> None:
     Example: `specadapt train generate answers.yaml`
     """
     from ops.common.prompts import select
-    from ops.models.train.settings import AnswerGeneration, read_settings
-    from training.generations import Asked, Drawing, generate_answers
+    from ops.models.train.settings import AnswerGeneration
+    from schemas import SamplingParams
+    from schemas.json_files import validated
+    from schemas.yaml_files import read_document
+    from training.generations import Asked, generate_answers
     from workers.bundle import load_bundle
 
-    given = read_settings(config, AnswerGeneration)
+    given = validated(AnswerGeneration, read_document(config), str(config))
     prompts = select(given.prompts or None, limit=given.rows, seed=given.seed)
     asked = [Asked(prompt.id, prompt.domain, prompt.messages) for prompt in prompts]
-    drawing = Drawing(max_tokens=given.max_tokens, seed=given.seed)
+    sampling = SamplingParams(max_tokens=given.max_tokens, seed=given.seed)
     bundle = load_bundle(given.bundle)
-    count = generate_answers(bundle, asked, given.out, given.engine(), drawing, say)
+    count = generate_answers(bundle, asked, given.out, given.engine(), sampling, say)
     emit({"answers": count, "file": str(given.out)}, lambda: [f"{count} answers"], json)
 
 
 def _head_command(kind: str) -> Callable[..., None]:
     def command(config: Config, json: flags.Json = None) -> None:
         from ops.models.train.heads import train_from
-        from ops.models.train.settings import HeadTraining, read_settings
+        from ops.models.train.settings import HeadTraining
+        from schemas.json_files import validated
+        from schemas.yaml_files import read_document
 
-        tokens = train_from(kind, read_settings(config, HeadTraining))
+        given = validated(HeadTraining, read_document(config), str(config))
+        tokens = train_from(kind, given)
         title = "Tokens per target step on held-out answers, with a chain of four draft tokens"
         rows = [[domain, value] for domain, value in tokens.items()]
         emit(

@@ -2,16 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from ops.common.boundary import InputError
-from schemas.base import Settings, problems
+from schemas.base import Settings
 from schemas.config import EngineConfig
-from schemas.yaml_files import read_document
 
-Read = TypeVar("Read", bound=Settings)
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -74,14 +71,3 @@ class AnswerGeneration(Settings):
                 "max_waiting": self.rows,
             }
         )
-
-
-def read_settings(file: Path, model: type[Read]) -> Read:
-    """Read a YAML file. Raises InputError naming the file and every field that is wrong."""
-    values: Any = read_document(file)
-    if not isinstance(values, dict):
-        raise InputError(f"{file}: expected fields: {', '.join(model.model_fields)}")
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{file}: {'; '.join(problems(error))}") from error

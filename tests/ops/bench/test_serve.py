@@ -38,7 +38,7 @@ def answer(prompt="p", seconds=1.0, tokens=10, *, late=0.0, first=0.1, repeat=0,
     }
     headers = {"x-specadapt-method": "ngram"}
     text = more.pop("text", "yes")
-    reply = Reply(headers, usage, None, text, tokens, first, seconds)
+    reply = Reply(headers, usage, text, tokens, first, seconds)
     return Answer(asked, repeat, turn, late, reply, **more)
 
 
@@ -168,7 +168,6 @@ def test_arms_answer_the_same_prompts_in_turns(serve, listening):
         assert arm["goodput_per_s"] == arm["requests_per_s"]
         assert arm["by_turn"][0]["cached"] == 0.0 or arm is figures["arms"][listening]
         assert arm["by_turn"][1]["cached"] > 0.3
-        assert arm["by_turn"][1]["prefix_cached"] > 0.5
     assert figures["arms"]["ngram"]["methods"] == {"ngram": 6}
     assert figures["arms"]["naive"]["over_baseline"] == 1.0
     assert figures["same_text"] == 1.0
@@ -233,7 +232,6 @@ def test_without_an_address_a_service_is_started(serve, served_config, tmp_path)
     routed = figures["arms"]["routed"]
     assert (routed["requests"], routed["errors"]) == (2, {})
     assert figures["settings"]["started_by"] == "this command"
-    assert any(name.endswith("ingress") and ms > 0 for name, ms in figures["processor_ms"].items())
 
 
 def test_a_service_that_cannot_start_says_why(tiny_bundle, tmp_path):

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from ops.common.decoding import Engines, decode, engines_of, portfolios
+from ops.common.decoding import Engines, answer_to, engines_of, portfolios, request_of
 from ops.common.settings import Setup, with_baseline, with_places
-from schemas import DecodeRequest, EngineConfig, SamplingParams
+from schemas import EngineConfig, SamplingParams
 from workers.loader import load_engine
 from workers.methods import get_method
 
 TORCH, VLLM = ("naive", "ngram"), ("vllm_naive", "vllm_ngram")
+SHORT = request_of("short", "naive", [1, 2], SamplingParams(max_tokens=2))
 
 
 @pytest.fixture
@@ -51,7 +52,10 @@ async def test_a_request_goes_to_the_engine_of_its_method(setup, tiny_bundle):
     loaded = [load_engine([name], tiny_bundle, config, name) for name in TORCH]
     engines, sampling = Engines(loaded), SamplingParams(max_tokens=12)
     try:
-        answers = [await decode(engines, n, n, [1, 2, 1, 2], sampling) for n in reversed(TORCH)]
+        answers = [
+            await answer_to(engines, request_of("a", name, [1, 2, 1, 2], sampling))
+            for name in reversed(TORCH)
+        ]
     finally:
         for engine in loaded:
             engine.close()
@@ -62,14 +66,12 @@ async def test_a_request_goes_to_the_engine_of_its_method(setup, tiny_bundle):
 async def test_giving_an_answer_up_frees_the_engine(setup, tiny_bundle):
     engine = load_engine(["naive"], tiny_bundle, setup("naive").engine)
     sampling = SamplingParams(max_tokens=200, ignore_eos=True)
-    request = DecodeRequest(
-        request_id="a", method="naive", prompt_token_ids=(1, 2), sampling=sampling
-    )
+    request = request_of("a", "naive", [1, 2], sampling)
     try:
         chunks = Engines([engine]).generate(request)
         await anext(chunks)
         await chunks.aclose()
-        again = await decode(engine, "b", "naive", [1, 2], SamplingParams(max_tokens=2))
+        again = await answer_to(engine, SHORT)
         assert engine.load().running == 0
     finally:
         engine.close()
@@ -78,6 +80,6 @@ async def test_giving_an_answer_up_frees_the_engine(setup, tiny_bundle):
 
 async def test_engines_are_closed_in_the_end(setup, tiny_bundle):
     with engines_of(setup("naive"), tiny_bundle, "test") as engines:
-        await decode(engines, "a", "naive", [1, 2], SamplingParams(max_tokens=2))
+        await answer_to(engines, SHORT)
     with pytest.raises(RuntimeError, match="shut down"):
-        await decode(engines, "b", "naive", [1, 2], SamplingParams(max_tokens=2))
+        await answer_to(engines, SHORT)

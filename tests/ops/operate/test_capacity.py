@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from ops.common.boundary import InputError
+from ops.common.settings import Setup
 from ops.operate.capacity import KV_SHARE, weight_bytes, with_room_for_contexts
 from schemas import EngineConfig
+from workers.methods import get_method
 from workers.target_sizes import kv_numbers, target_sizes
 
 
@@ -21,7 +23,8 @@ def fitted(tiny_bundle, monkeypatch):
         free = SimpleNamespace(available=replicas * room)
         monkeypatch.setattr("psutil.virtual_memory", lambda: free)
         config = EngineConfig(device="cpu", **engine)
-        made = with_room_for_contexts(config, tiny_bundle.path, replicas)
+        methods = (get_method("naive"),) * replicas
+        made = with_room_for_contexts(Setup(tiny_bundle.path, methods, config))
         return made.max_context, made.kv_slots
 
     fit.own = target_sizes(target).positions

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from decoding import SMALL, decode
 
-from ops.routing_tables.traced import steps
+from ops.routing_tables.bounds import steps
 from ops.routing_tables.tracer import Tracer
 from schemas import EngineConfig, MethodSpec
 from workers.loader import load_engine

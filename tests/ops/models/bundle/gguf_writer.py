@@ -14,6 +14,11 @@ Change = Callable[[dict[str, Any], dict[str, Any]], None]
 """Spoils fields and tensors before they are written."""
 
 
+def given(values: dict[str, Any]) -> Change:
+    """Set fields; None removes one."""
+    return lambda fields, _: fields.update(values)
+
+
 def write_gguf(
     file: Path,
     model: Any,
@@ -22,7 +27,7 @@ def write_gguf(
     pre: str = "smollm",
     change: Change | None = None,
 ) -> None:
-    """Write model and tokenizer; `change` may alter what is written, None removes a field."""
+    """Write model and tokenizer; `change` may alter what is written."""
     config = model.config
     name = ARCHITECTURES.get(config.model_type, config.model_type)
     fields = {f"{name}.{key}": value for key, value in _sizes(config).items()}

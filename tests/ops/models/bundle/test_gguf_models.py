@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from conftest_bundle import random_llama
-from gguf_writer import write_gguf
-from hypothesis import given
+from gguf_writer import given, write_gguf
+from hypothesis import given as drawn
 from hypothesis.extra.numpy import arrays
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -27,13 +27,10 @@ IDS = torch.arange(3, 123)[None]
 
 def test_yarn_has_the_settings_of_the_file(specadapt, tokenizer, tmp_path):
     """llama.cpp multiplies its own factor with 0.1 ln(factor) + 1."""
-
-    def change(fields, _):
-        fields["llama.rope.scaling.yarn_beta_fast"] = 16.0
-        fields["llama.rope.scaling.attn_factor"] = 0.5
-
+    scaling = "llama.rope.scaling."
+    fields = {f"{scaling}yarn_beta_fast": 16.0, f"{scaling}attn_factor": 0.5}
     model = random_like("llama-yarn", tokenizer)
-    write_gguf(tmp_path / "some.gguf", model, tokenizer, change=change)
+    write_gguf(tmp_path / "some.gguf", model, tokenizer, change=given(fields))
     specadapt.json("bundle", "import", tmp_path / "some.gguf", "--out", tmp_path / "out")
     rope = read_json(tmp_path / "out" / "target" / "config.json")["rope_parameters"]
     assert rope["attention_factor"] == pytest.approx(0.5 * (0.1 * math.log(4.0) + 1.0))
@@ -67,10 +64,8 @@ def random_like(name, tokenizer):
     ],
 )
 def test_what_a_family_cannot_do_without_is_required(specadapt, tokenizer, tmp_path, name, key):
-    def change(fields, _):
-        fields[key] = None
-
-    write_gguf(tmp_path / "some.gguf", random_like(name, tokenizer), tokenizer, change=change)
+    model, change = random_like(name, tokenizer), given({key: None})
+    write_gguf(tmp_path / "some.gguf", model, tokenizer, change=change)
     said = specadapt.refusal("bundle", "import", tmp_path / "some.gguf", "--out", tmp_path / "out")
     assert f"{key} is missing" in said
 
@@ -130,7 +125,7 @@ def test_more_than_four_bits_are_served_in_eight(specadapt, tokenizer, tmp_path,
     assert not compact or load_file(file) == {}
 
 
-@given(data=arrays(np.uint8, (3, 2 * 144)))
+@drawn(data=arrays(np.uint8, (3, 2 * 144)))
 def test_groups_of_k_quants_are_those_that_gguf_dequantises(data):
     data.reshape(-1, 144)[:, :4] = np.array([0.5, 0.25], np.float16).view(np.uint8)
     kind = gguf.GGMLQuantizationType.Q4_K

@@ -6,10 +6,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from gguf_writer import write_gguf
+from gguf_writer import given, write_gguf
 from spoiling import POINTER
 
-MISSING = object()
+MISSING = None
 CASES = Path(__file__).parents[3].parent / "shared" / "cases"
 
 
@@ -18,36 +18,19 @@ SCALING, TOKENS = "llama.rope.scaling.", "tokenizer.ggml."
 
 def fields(prefix="", /, **values):
     """Set fields, with __ for a dot behind a prefix; MISSING removes one."""
-
-    def change(fields, _):
-        for name, value in values.items():
-            key = prefix + name.replace("__", ".")
-            fields[key] = None if value is MISSING else value
-
-    return change
+    return given({prefix + name.replace("__", "."): value for name, value in values.items()})
 
 
 def dropped(*names):
-    def change(_, tensors):
-        for name in names:
-            del tensors[name]
-
-    return change
+    return lambda _, tensors: [tensors.pop(name) for name in names]
 
 
-def added(name, *shape, value=0.1):
-    def change(_, tensors):
-        tensors[name] = np.full(shape, value, dtype=np.float32)
-
-    return change
+def added(name, *shape):
+    return lambda _, tensors: tensors.update({name: np.full(shape, 0.1, dtype=np.float32)})
 
 
-def spoilt(name, value):
-    def change(_, tensors):
-        tensors[name] = tensors[name].copy()
-        tensors[name].flat[3] = value
-
-    return change
+def not_a_number(_, tensors):
+    tensors["blk.0.ffn_down.weight"] = np.full((64, 128), np.nan, dtype=np.float32)
 
 
 def a_token_more(fields, _):
@@ -73,7 +56,7 @@ REFUSED = {
     "window": (fields(llama__attention__sliding_window=128), "llama.attention.sliding_window"),
     "logit scale": (fields(llama__logit_scale=0.5), "llama.logit_scale is 0.5"),
     "wrong shape": (added("blk.1.attn_k.weight", 64, 64), "blk.1.attn_k.weight is [64, 64]"),
-    "NaN": (spoilt("blk.0.ffn_down.weight", np.nan), "blk.0.ffn_down.weight holds NaN"),
+    "NaN": (not_a_number, "blk.0.ffn_down.weight holds NaN"),
     "no context": (fields(llama__context_length=MISSING), "llama.context_length is missing"),
     "too many layers": (fields(llama__block_count=2_000_000), "llama.block_count is 2000000"),
     "heads by layer": (fields(llama__attention__head_count=[4, 4, 4]), "attention.head_count is"),

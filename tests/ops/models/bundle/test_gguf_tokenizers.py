@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from gguf_writer import write_gguf
+from gguf_writer import given, write_gguf
 
 from workers.bundle import load_bundle
 from workers.end_tokens import end_tokens
@@ -34,13 +34,9 @@ def test_text_is_split_as_the_file_says(specadapt, model, tokenizer, tmp_path, p
 
 
 def test_answers_end_at_every_end_token_of_the_file(specadapt, model, tokenizer, tmp_path):
-    def change(fields, _):
-        fields["tokenizer.ggml.eot_token_id"] = 5
-        fields["tokenizer.ggml.eom_token_id"] = 7
-
+    change = given({"tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.eom_token_id": 7})
     bundle = imported(specadapt, tmp_path, model, tokenizer, change=change)
-    ends = end_tokens(bundle)
-    assert ends == {tokenizer.eos_token_id, 5, 7}
+    assert end_tokens(bundle) == {tokenizer.eos_token_id, 5, 7}
 
 
 @pytest.mark.parametrize(
@@ -48,9 +44,7 @@ def test_answers_end_at_every_end_token_of_the_file(specadapt, model, tokenizer,
     [("smollm", None, False), ("smollm", True, True), ("llama-bpe", None, True)],
 )
 def test_a_text_begins_as_the_file_says(specadapt, model, tokenizer, tmp_path, pre, said, begins):
-    def change(fields, _):
-        fields["tokenizer.ggml.add_bos_token"] = said
-
+    change = given({"tokenizer.ggml.add_bos_token": said})
     bundle = imported(specadapt, tmp_path, model, tokenizer, pre=pre, change=change)
     for ids in (bundle.tokenizer()("a").input_ids, bundle.backend_tokenizer().encode("a").ids):
         assert (ids[0] == tokenizer.bos_token_id) == begins
@@ -59,10 +53,7 @@ def test_a_text_begins_as_the_file_says(specadapt, model, tokenizer, tmp_path, p
 
 def test_words_that_are_tokens_need_no_merges(specadapt, model, tokenizer, tmp_path):
     """Llama 3 has tokens that no merges lead to."""
-
-    def change(fields, _):
-        fields["tokenizer.ggml.merges"] = ["1 2"]
-
+    change = given({"tokenizer.ggml.merges": ["1 2"]})
     for pre, pieces in (("llama-bpe", ["Ġa"]), ("gpt-2", ["Ġ", "a"])):
         folder = tmp_path / pre
         folder.mkdir()

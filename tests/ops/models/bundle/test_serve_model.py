@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from gguf_writer import write_gguf
+from gguf_writer import given, write_gguf
 
 from deployments import run
 from deployments.guard.key_file import hash_of, read_keys
@@ -97,7 +97,7 @@ def test_a_gguf_files_advice_is_the_bundles_sampling(
     specadapt, model, tokenizer, tmp_path, advised, taken
 ):
     file = tmp_path / "advised.gguf"
-    write_gguf(file, model, tokenizer, change=lambda f, _: f.update({SAMPLED: advised}))
+    write_gguf(file, model, tokenizer, change=given({SAMPLED: advised}))
     specadapt.json("bundle", "import", file, "--out", tmp_path / "made")
     assert load_bundle(tmp_path / "made").sampling.temperature == pytest.approx(taken)
 
@@ -105,7 +105,7 @@ def test_a_gguf_files_advice_is_the_bundles_sampling(
 def test_what_an_import_leaves_out_is_named(specadapt, model, tokenizer, tmp_path):
     file, left = tmp_path / "a.gguf", "general.sampling.mirostat_tau"
     more = {"tokenizer.chat_template.tool_use": "{{ 1 }}", left: 5.0, SAMPLED: 0.3}
-    write_gguf(file, model, tokenizer, change=lambda f, _: f.update(more))
+    write_gguf(file, model, tokenizer, change=given(more))
     found = specadapt("bundle", "import", file, "--out", tmp_path / "made")
     assert f"left out: tokenizer.chat_template.tool_use, {left}\n" in found.stdout
 

@@ -1,28 +1,33 @@
-"""`specadapt report`: the paper's tables and figures, measured, from a CSV file or published."""
+"""Speedups by cluster: measured, from a CSV file or the paper's, and their tables and figures."""
 
 import csv
-import json as json_format
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from ops.common import flags
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
 from ops.common.boundary import InputError
-from ops.common.output import cell, emit, table
+from ops.common.output import cell
+from ops.common.settings import load_config
+from router import cluster
+from router.embed import Encoder
+from router.fit.assign import paired_speedups
+from router.fit.profile import Profile
+from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
+from schemas.json_files import read_json
+from schemas.text_files import text_lines
 
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
+Floats = NDArray[np.float64]
 
-    from router.fit.profile import Profile
-
-    Floats = NDArray[np.float64]
-
-PAPER = Path(__file__).parent / "data" / "paper.json"
+PAPER = Path(__file__).parents[1] / "data" / "paper.json"
 SIZES = (5, 10, 20)
 """Numbers of clusters of the paper's Table IV."""
 INCHES = (8.5, 4.2)
@@ -46,20 +51,18 @@ class Results:
     source: str
     baseline: str
     methods: tuple[str, ...]
-    speedups: "Floats"
+    speedups: Floats
     portfolio: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     clustering: Mapping[str, float] = field(default_factory=dict)
     overall: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     by_k: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
     rates: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    plane: "tuple[Floats, NDArray[np.intp]] | None" = None
+    plane: tuple[Floats, NDArray[np.intp]] | None = None
 
     @cached_property
     def means(self) -> dict[str, float]:
         """By method, the harmonic mean over the clusters that have all speedups."""
-        from router.fit.speedup import harmonic_mean
-
         rows = self.speedups[[not any(row != row) for row in self.speedups]]
         return {name: harmonic_mean(rows[:, i]) for i, name in enumerate(self.methods)}
 
@@ -80,8 +83,6 @@ class Results:
     @property
     def routed(self) -> float:
         """The harmonic mean if each cluster has its best method."""
-        from router.fit.speedup import harmonic_mean
-
         chosen = enumerate(self.assignment)
         return harmonic_mean(
             [self.speedups[k, self.methods.index(name)] for k, name in chosen if name is not None]
@@ -92,63 +93,9 @@ class Results:
         return self.labels.get(method, method)
 
 
-def report(  # noqa: PLR0913 - its parameters are flags
-    out: Annotated[Path, flags.option("--out", "folder for report.md and the figures", "DIR")],
-    profile: Annotated[
-        Path | None, flags.option("--profile", "folder of `specadapt profile`", "DIR")
-    ] = None,
-    speedups: Annotated[
-        Path | None,
-        flags.option(
-            "--speedups", "CSV file with a column `cluster` and one column per method", "CSV"
-        ),
-    ] = None,
-    from_paper: Annotated[
-        bool, flags.option("--from-paper", "use the paper's published numbers")
-    ] = False,
-    config: flags.Config = None,
-    clusters: Annotated[int, flags.option("--clusters", "number of clusters", min=2)] = 10,
-    temperature: flags.Temperature = 0.0,
-    seed: flags.Seed = 0,
-    json: flags.Json = None,
-) -> None:
-    """Write the paper's tables as Markdown and its figures as PNG files.
-
-    The numbers come from a profile, from a CSV file of speedups by cluster, or from the paper.
-    Each cluster gets its fastest method.
-
-    Example: `specadapt report --profile runs/profile --out runs/report`
-    """
-    if (profile is not None) + (speedups is not None) + from_paper != 1:
-        raise InputError("--profile: give one of --profile, --speedups and --from-paper")
-    if profile is not None:
-        results = measured(profile, config, clusters, temperature, seed)
-    else:
-        results = published() if speedups is None else tabulated(speedups)
-    files = [str(file) for file in write(results, out)]
-    best, means = results.best_single, {name: results.means[name] for name in results.portfolio}
-    figures = {
-        "assignment": results.assignment,
-        "harmonic_mean": means,
-        "best_single": {"name": best, "speedup": means[best]},
-        "routed": results.routed,
-        "over_prompts": {name: values[0] for name, values in results.overall.items()},
-        "by_k": {str(k): row for k, row in results.by_k.items()},
-        "files": files,
-    }
-    rows = [*means.items(), ("routed", results.routed)]
-    shown = [
-        table("Harmonic means over clusters", ["method", "speedup"], rows),
-        table("Assignment", ["cluster", "method"], [*enumerate(results.assignment)]),
-    ]
-    emit(figures, lambda: [*shown, *files], json)
-
-
 def published() -> Results:
     """Return the paper's numbers."""
-    import numpy as np
-
-    found = json_format.loads(PAPER.read_text(encoding="utf-8"))
+    found = read_json(PAPER)
     return Results(
         source=f"{found['source']}: {', '.join(found['places'].values())}",
         baseline=found["baseline"],
@@ -167,18 +114,16 @@ def tabulated(file: Path) -> Results:
 
     Rows may stand in any order. Raises InputError naming the line.
     """
-    import numpy as np
-
     [(_, header), *rows] = _cells(file) or [(1, [])]
     methods = tuple(header[1:])
     if header[:1] != ["cluster"] or not methods or len({*header, ""}) <= len(header):
         raise InputError(f"{file}, line 1: must be `cluster,` and then a method per column")
     found: dict[str, list[float]] = {}
-    for line, (cluster, *cells) in rows:
-        if len(cells) != len(methods) or cluster in found:
+    for line, (number, *cells) in rows:
+        if len(cells) != len(methods) or number in found:
             raise InputError(f"{file}, line {line}: needs {len(header)} cells and its own cluster")
         place = f"{file}, line {line}"
-        found[cluster] = [_speedup(*pair, place) for pair in zip(methods, cells, strict=True)]
+        found[number] = [_speedup(*pair, place) for pair in zip(methods, cells, strict=True)]
     if not found or {*found} != {str(k) for k in range(len(found))}:
         raise InputError(f"{file}: number the clusters from 0 without a gap")
     values = np.asarray([found[str(k)] for k in range(len(found))])
@@ -187,8 +132,6 @@ def tabulated(file: Path) -> Results:
 
 def _cells(file: Path) -> list[tuple[int, list[str]]]:
     """Return each row of a CSV that is not blank, with its line from 1."""
-    from schemas.text_files import text_lines
-
     reader = csv.reader((line for _, line in text_lines(file)), strict=True)
     try:
         return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
@@ -213,16 +156,6 @@ def measured(
 
     Raises InputError if nothing was measured at it, or fewer prompts than clusters count.
     """
-    import numpy as np
-    from sklearn.decomposition import PCA
-
-    from ops.common.settings import load_config
-    from router import cluster
-    from router.embed import Encoder
-    from router.fit.assign import paired_speedups
-    from router.fit.profile import Profile
-    from router.fit.speedup import harmonic_mean, paired_bootstrap_ci
-
     profile = _at(Profile.load(folder), temperature)
     paired = profile.paired()
     if (count := len(paired.prompt_ids)) < clusters:
@@ -265,7 +198,7 @@ def measured(
     )
 
 
-def _at(profile: "Profile", temperature: float) -> "Profile":
+def _at(profile: Profile, temperature: float) -> Profile:
     rows = tuple(row for row in profile.rows if row.temperature == temperature)
     if not rows:
         known = ", ".join(f"{t:g}" for t in sorted({row.temperature for row in profile.rows}))
@@ -276,27 +209,20 @@ def _at(profile: "Profile", temperature: float) -> "Profile":
 
 
 def routed(
-    vectors: "NDArray[np.float32]", speedups: "Floats", k: int, seed: int
+    vectors: NDArray[np.float32], speedups: Floats, k: int, seed: int
 ) -> dict[str, float | None]:
     """Return the harmonic mean if each of k clusters has its best method, judged on the prompts
     that it was chosen on, as in the paper: vectors [n, d] and speedups [n, m] of prompts.
 
     `evaluate` judges a table on other prompts.
     """
-    import numpy as np
-
-    from router import cluster
-    from router.fit.speedup import harmonic_mean
-
     labels = cluster.assign(cluster.fit(vectors, k, seed), vectors)
     own = [speedups[labels == c] for c in np.unique(labels)]
     best = [each[:, (1.0 / each).mean(axis=0).argmin()] for each in own]
     return {"routed": harmonic_mean(np.concatenate(best))}
 
 
-def _rates(profile: "Profile", method: str, prompts: Sequence[str]) -> list[float]:
-    import numpy as np
-
+def _rates(profile: Profile, method: str, prompts: Sequence[str]) -> list[float]:
     [temperature] = {row.temperature for row in profile.rows}
     cells = [profile.cells[prompt, temperature, method] for prompt in prompts]
     rates = [c.output_tokens / c.seconds for c in cells]
@@ -306,10 +232,7 @@ def _rates(profile: "Profile", method: str, prompts: Sequence[str]) -> list[floa
 def write(results: Results, out: Path) -> list[Path]:
     """Write report.md and its figures; return the files."""
     out.mkdir(parents=True, exist_ok=True)
-    try:
-        pictures = [_draw(out, name, results) for name in _figures(results)]
-    except ImportError as error:
-        raise InputError(f"a report needs `pip install 'specadapt[report]'`: {error}") from error
+    pictures = [_draw(out, name, results) for name in _figures(results)]
     text = [
         "# Speedups by cluster",
         f"Source: {results.source}. Speedups are over {results.baseline}, harmonic means.",
@@ -351,7 +274,7 @@ def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _figures(results: Results) -> "dict[str, Callable[[Axes, Results], None]]":
+def _figures(results: Results) -> dict[str, Callable[[Axes, Results], None]]:
     """Return what draws the paper's Figures 1, 2, 6 and 7, if the source has their numbers."""
     return {
         **({"figure-1": _rates_by_method} if results.rates else {}),
@@ -362,8 +285,6 @@ def _figures(results: Results) -> "dict[str, Callable[[Axes, Results], None]]":
 
 
 def _draw(out: Path, name: str, results: Results) -> Path:
-    from matplotlib.figure import Figure
-
     drawn = Figure(figsize=INCHES, layout="constrained")
     axes = drawn.subplots()
     _figures(results)[name](axes, results)
@@ -373,21 +294,21 @@ def _draw(out: Path, name: str, results: Results) -> Path:
     return file
 
 
-def _rates_by_method(axes: "Axes", results: Results) -> None:
+def _rates_by_method(axes: Axes, results: Results) -> None:
     mean, low, high = zip(*results.rates.values(), strict=True)
     axes.bar([*results.rates], mean)
     axes.vlines([*results.rates], low, high, color="grey")
     axes.set(title="Figure 1. Tokens per second, and the 5th to 95th percentile", ylabel="tokens/s")
 
 
-def _map(axes: "Axes", results: Results) -> None:
+def _map(axes: Axes, results: Results) -> None:
     if results.plane is not None:
         points, labels = results.plane
         axes.scatter(points[:, 0], points[:, 1], c=labels, s=14, cmap="tab20")
     axes.set(title="Figure 2. The prompts' vectors on two principal components, by cluster")
 
 
-def _clusters(axes: "Axes", results: Results) -> None:
+def _clusters(axes: Axes, results: Results) -> None:
     k, m = results.speedups.shape
     for at, name in enumerate(results.methods):
         places = [c + 0.8 * ((at + 0.5) / m - 0.5) for c in range(k)]
@@ -397,7 +318,7 @@ def _clusters(axes: "Axes", results: Results) -> None:
     axes.set(title=title, xlabel="cluster", ylabel="speedup", xticks=range(k))
 
 
-def _chosen(axes: "Axes", results: Results) -> None:
+def _chosen(axes: Axes, results: Results) -> None:
     for name in dict.fromkeys(results.assignment):
         if name is not None:
             own = [c for c, chosen in enumerate(results.assignment) if chosen == name]
