@@ -1,20 +1,18 @@
-"""Answers as OpenAI's response bodies: whole, or as server-sent events."""
+"""Replies of chats and completions, as OpenAI's."""
 
 import json
 import time
 from asyncio import sleep
 from codecs import getincrementaldecoder
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-import pydantic_core
-from fastapi.responses import JSONResponse
-
-from deployments.api.generation import GenerationRequest, StreamOptions
+from deployments.api.event_stream import Reply
+from deployments.api.generation import GenerationRequest
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
 from deployments.api.messages import Plain, function_call
 from deployments.api.request_bodies import ChatRequest
@@ -26,9 +24,11 @@ from deployments.api.tools.pieces import (
     Call,
     CallBroken,
     CallStart,
-    Said,
+    Piece,
     Text,
     Thought,
+    calls_in,
+    settled,
 )
 from deployments.api.usage import usage
 from deployments.errors import ApiError
@@ -40,8 +40,8 @@ from workers.text import TokenText
 _DONE = "data: [DONE]\n\n"
 
 
-class Reply:
-    """Write the responses of one request under one id, each prompt's choices in turn.
+class OpenAIReply(Reply):
+    """Write the responses under one id, each prompt's choices in turn.
 
     answers: per prompt its choices. tools: reads the calls in them.
     """
@@ -54,9 +54,9 @@ class Reply:
         tokens: TokenText,
         tools: ToolFamily,
     ) -> None:
+        super().__init__([answer for choices in answers for answer in choices])
         self._chat, self._ids = isinstance(asked, ChatRequest), asked.return_token_ids
         self._firsts = [choices[0] for choices in answers]
-        self._answers = [answer for choices in answers for answer in choices]
         self._prompts = [
             prompt for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
         ]
@@ -65,8 +65,20 @@ class Reply:
         first = prompts[0].sampling
         # A client that sums an echoed prompt's log probabilities needs one entry for every token.
         self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
+        self._options = asked.stream_options
+        self._streamed = [
+            _Streamed(
+                DraftedRuns(tokens, hides_special=self._hides_special)
+                if self._options.include_drafted
+                else None,
+                prompt.echoed,
+                # A chat's are in its first event.
+                {} if self._chat else self._prompt_ids(prompt),
+            )
+            for prompt in self._prompts
+        ]
         writer = ChatLogprobs if self._chat else CompletionLogprobs
-        self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]
+        self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self.answers]
         offer, self._older = Offer(), False
         if isinstance(asked, ChatRequest):
             offer, self._older = asked.offer, bool(asked.functions)
@@ -84,9 +96,8 @@ class Reply:
         }
 
     async def whole(self) -> dict[str, Any]:
-        """Return the response body without streaming. Raises ApiError if a response breaks off."""
-        choices = [_Choice(Said(prompt.echoed)) for prompt in self._prompts]
-        async with aclosing(interleaved(self._answers)) as chunks:
+        choices = [_Choice([Text(prompt.echoed)]) for prompt in self._prompts]
+        async with aclosing(interleaved(self.answers)) as chunks:
             async for index, chunk in (one async for arrived in chunks for one in arrived):
                 if not choices[index].begun:
                     choices[index].begun = True
@@ -96,19 +107,19 @@ class Reply:
         chat = self._chat
         return {
             **self._head,
-            **(self._prompt_ids(0) if chat else {}),
+            **(self._prompt_ids(self._prompts[0]) if chat else {}),
             "object": "chat.completion" if chat else "text_completion",
             "choices": [
                 {
                     "index": index,
                     **(
-                        {"message": message(choice.said, self._older)}
+                        {"message": message(choice.pieces, self._older)}
                         if chat
-                        else {"text": choice.said.text}
+                        else {"text": text_of(choice.pieces)}
                     ),
                     "logprobs": choice.logprobs,
                     "finish_reason": choice.finish,
-                    **({} if chat else self._prompt_ids(index)),
+                    **({} if chat else self._prompt_ids(self._prompts[index])),
                     **self._token_ids(choice.token_ids),
                 }
                 for index, choice in enumerate(choices)
@@ -116,54 +127,16 @@ class Reply:
             "usage": self._usage(),
         }
 
-    async def events(
-        self, options: StreamOptions, told: Mapping[str, Any]
-    ) -> AsyncGenerator[str, None]:
-        """Yield server-sent events, those of chunks that arrive together as one piece.
-
-        The first piece has the roles, the last one the usage and [DONE]. A response that breaks off
-        ends with an error event instead. told: fields that the first event has in addition.
-        """
+    def begin(self, told: Mapping[str, Any], _: DecodeChunk | None, /) -> list[str]:
         self._told = told
-        streamed = [self._streamed(index, options) for index in range(len(self._answers))]
-        said, left = self._roles(), len(self._answers)
-        try:
-            async with aclosing(interleaved(self._answers)) as arriving:
-                async for arrived in arriving:
-                    for index, chunk in arrived:
-                        said += self._of_chunk(index, chunk, streamed[index])
-                        left -= chunk.finish_reason is not None
-                    if not left:
-                        said += self._ending(options)
-                    if said:
-                        yield "".join(said)
-                        said = []
-        except ApiError as error:
-            if left:
-                yield "".join([*said, data(error.body())])
-        finally:
-            for answer in self._answers:
-                await answer.close()
-
-    def _streamed(self, index: int, options: StreamOptions) -> "_Streamed":
-        runs = DraftedRuns(self._tokens, hides_special=self._hides_special)
-        return _Streamed(
-            runs if options.include_drafted else None,
-            self._prompts[index].echoed,
-            # A chat's are in its first event.
-            {} if self._chat else self._prompt_ids(index),
-        )
-
-    def _roles(self) -> list[str]:
-        """Return the events that begin a chat's choices."""
         if not self._chat:
             return []
         begin = {"role": "assistant", "content": ""}
-        heads = [self._prompt_ids(0), *({} for _ in self._answers[1:])]
+        heads = [self._prompt_ids(self._prompts[0]), *({} for _ in self.answers[1:])]
         return [self._event(index, head=head, delta=begin) for index, head in enumerate(heads)]
 
-    def _of_chunk(self, index: int, chunk: DecodeChunk, streamed: "_Streamed") -> Iterator[str]:
-        """Yield the events of one chunk."""
+    def of_chunk(self, index: int, chunk: DecodeChunk, /) -> Iterator[str]:
+        streamed = self._streamed[index]
         if streamed.echoed:
             piece = self._piece(Text(streamed.echoed)) | streamed.prompt_ids
             if streamed.runs is not None:
@@ -189,11 +162,13 @@ class Reply:
             finish = spoken.finish(chunk.finish_reason)
             yield self._event(index, finish=finish, **self._end(), logprobs=streamed.unsaid)
 
-    def _ending(self, options: StreamOptions) -> list[str]:
-        """Return the events after all choices have ended."""
-        if not options.include_usage:
+    def ending(self) -> list[str]:
+        if not self._options.include_usage:
             return [_DONE]
         return [data({**self._chunk_head(), "choices": [], "usage": self._usage()}), _DONE]
+
+    def failed(self, error: ApiError) -> list[str]:
+        return [data(error.body())]
 
     def _of_prompt(self, index: int, chunk: DecodeChunk) -> dict[str, Any] | None:
         """Return the log probabilities of an echoed prompt, which the first chunk brings."""
@@ -204,14 +179,14 @@ class Reply:
 
     def _usage(self) -> dict[str, Any] | None:
         """Return OpenAI's usage with the speculative statistics; None before the last chunk."""
-        if any(answer.stats is None for answer in self._answers):
+        if any(answer.stats is None for answer in self.answers):
             return None
         reasoning = sum(spoken.reasoning_tokens for spoken in self._spoken)
-        return usage(self._answers, self._firsts, reasoning)
+        return usage(self.answers, self._firsts, reasoning)
 
-    def _prompt_ids(self, index: int) -> dict[str, Any]:
-        """Return the ids of a choice's prompt as a field, if they are asked for."""
-        return {"prompt_token_ids": self._prompts[index].token_ids} if self._ids else {}
+    def _prompt_ids(self, prompt: Prompt) -> dict[str, Any]:
+        """Return the ids of a prompt as a field, if they are asked for."""
+        return {"prompt_token_ids": prompt.token_ids} if self._ids else {}
 
     def _token_ids(self, ids: Sequence[int]) -> dict[str, Any]:
         return {"token_ids": ids} if self._ids else {}
@@ -297,27 +272,18 @@ class _Streamed:
 class _Choice:
     """Collect a response's chunks."""
 
-    said: Said
+    pieces: list[Piece]
     begun: bool = False
     finish: str | None = None
     logprobs: dict[str, Any] | None = None
     token_ids: list[int] = field(default_factory=list)
 
     def add(self, chunk: DecodeChunk, spoken: Spoken, logprobs: dict[str, Any] | None) -> None:
-        for piece in spoken.of(chunk):
-            self.said.add(piece)
+        self.pieces += spoken.of(chunk)
         self.token_ids += chunk.token_ids
         if chunk.finish_reason is not None:
             self.finish = spoken.finish(chunk.finish_reason)
         self.logprobs = joined(self.logprobs, logprobs)
-
-
-class WholeResponse(JSONResponse):
-    """Write a response's body five times as fast as `json` does: log probabilities of several
-    choices have many megabytes, and no other response goes on meanwhile."""
-
-    def render(self, content: Any) -> bytes:
-        return pydantic_core.to_json(content)
 
 
 def data(body: Mapping[str, Any]) -> str:
@@ -325,14 +291,20 @@ def data(body: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-def message(said: Said, older: bool) -> dict[str, Any]:
+def text_of(pieces: Iterable[Piece]) -> str:
+    """Return the text in a whole response's pieces."""
+    return "".join(piece.text for piece in pieces if isinstance(piece, Text))
+
+
+def message(pieces: Iterable[Piece], older: bool) -> dict[str, Any]:
     """Return a whole response as a choice's message. older: a call is `function_call`."""
-    body: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
-    if said.reasoning:
-        body["reasoning_content"] = said.reasoning
-    if said.calls:
-        body["content"] = said.text or None
-        calls = [_call(call) for call in said.calls]
+    pieces = settled(pieces)
+    text, calls = text_of(pieces), [*map(_call, calls_in(pieces))]
+    body: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if thought := "".join(piece.text for piece in pieces if isinstance(piece, Thought)):
+        body["reasoning_content"] = thought
+    if calls:
+        body["content"] = text or None
         body |= {"function_call": calls[0]["function"]} if older else {"tool_calls": calls}
     return body
 

@@ -1,23 +1,19 @@
 """The endpoints of the APIs that translate to chats."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from deployments.api.answering import Answering, caller_of, headers_of, ignore_capped
-from deployments.api.event_stream import Begun, Event, streamed
+from deployments.api.answering import Answering, caller_of, ignore_capped
+from deployments.api.event_stream import Event, Reply, responded
 from deployments.api.generation import TOO_LONG
-from deployments.api.openapi import ANSWERED, describe
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import WholeResponse, data
+from deployments.api.replies import data
 from deployments.api.request_bodies import ChatRequest
-from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
-from deployments.api.responses_and_messages.responses import ResponsesRequest
 from deployments.api.responses_and_messages.surface import SurfaceBody, Writer
 from deployments.api.tools.parser import Spoken
 from deployments.api.tools.pieces import Piece, settled
@@ -26,65 +22,38 @@ from deployments.errors import ApiError
 from deployments.guard.caller import Caller
 from deployments.request.answered import Answer
 from deployments.request.prompt import Prompt
-
-Read = Callable[[type[Any], Request], Awaitable[Any]]
-"""Read and validate a request's body as a model."""
+from schemas import DecodeChunk
 
 
 class Surfaces:
-    """Serve /v1/responses and /v1/messages over the chat's parts."""
+    """Answer /v1/responses and /v1/messages over the chat's parts."""
 
-    def __init__(self, reader: PromptReader, answering: Answering, read: Read) -> None:
+    def __init__(self, reader: PromptReader, answering: Answering) -> None:
         self._reader = reader
         self._answering = answering
-        self._read = read
 
-    def add_to(self, app: FastAPI) -> None:
-        """Add the endpoints to an application."""
-        responses = describe("Answer as OpenAI's Responses do", ResponsesRequest, ANSWERED)
-        messages = describe("Answer as Anthropic's Messages do", MessagesRequest, ANSWERED)
-        counted = describe("Count a prompt's tokens without answering it", CountRequest)
-        for path, answer, described in (
-            ("/v1/responses", self.responses, responses),
-            ("/v1/messages", self.messages, messages),
-            ("/v1/messages/count_tokens", self.count_tokens, counted),
-        ):
-            app.add_api_route(path, answer, methods=["POST"], openapi_extra=described)
-
-    async def responses(self, request: Request) -> Response:
-        return await self._answer(await self._read(ResponsesRequest, request), request)
-
-    async def messages(self, request: Request) -> Response:
-        return await self._answer(await self._read(MessagesRequest, request), request)
-
-    async def count_tokens(self, request: Request) -> Response:
-        asked = await self._read(CountRequest, request)
+    async def count_tokens(self, asked: SurfaceBody, request: Request) -> Response:
+        """Return the number of a prompt's tokens."""
         prompt = await self._prompt(asked, caller_of(request))
         return JSONResponse({"input_tokens": len(prompt.token_ids)})
 
-    async def _answer(self, asked: SurfaceBody, request: Request) -> Response:
+    async def answer(self, asked: SurfaceBody, request: Request) -> Response:
+        """Answer a request in its own form."""
         prompt = await self._prompt(asked, caller_of(request))
         ignore_capped(request, asked.chat, [prompt], asked.here("max_tokens"))
         tokens = len(prompt.token_ids)
-        parser = self._reader.tools.parser(asked.chat.offer)
-        spoken = Spoken(self._reader.token_text, parser, prompt.reasoning)
 
-        async def answered() -> tuple[Writer, Answer]:
+        async def replied() -> Reply:
             [[answer]] = await self._answering.answers(asked.chat, [prompt], request)
-            return asked.writer(answer.request_id, tokens), answer
-
-        async def begun() -> Begun:
-            writer, answer = await answered()
-            return Begun([answer], partial(_events, writer, answer, spoken))
+            parser = self._reader.tools.parser(asked.chat.offer)
+            spoken = Spoken(self._reader.token_text, parser, prompt.reasoning)
+            return SurfaceReply(asked.writer(answer.request_id, tokens), answer, spoken)
 
         def failed(error: ApiError) -> str:
             writer = asked.writer(uuid4().hex, tokens)
-            return "".join(map(_written, [*writer.begin(), *writer.failed(error)]))
+            return "".join(map(_written, [*writer.begin(None), *writer.failed(error)]))
 
-        if asked.stream:
-            return await streamed(begun(), failed, asked.ping)
-        writer, answer = await answered()
-        return WholeResponse(await _whole(writer, answer, spoken), headers=headers_of(answer))
+        return await responded(replied(), failed, stream=asked.stream, ping=asked.ping)
 
     async def _prompt(self, asked: SurfaceBody, caller: Caller) -> Prompt:
         known: dict[str, list[int]] = {}
@@ -136,60 +105,42 @@ def _turns(chat: ChatRequest) -> tuple[list[Any], list[list[Any]]]:
     return head, turns
 
 
-async def _whole(writer: Writer, answer: Answer, spoken: Spoken) -> Mapping[str, Any]:
-    """Return the body of a response. Raises ApiError if it breaks off."""
-    pieces: list[Piece] = []
-    finish = "stop"
-    async with aclosing(answer.chunks) as chunks:
-        async for chunk in chunks:
-            pieces += spoken.of(writer.inspected(chunk))
-            if chunk.finish_reason is not None:
-                finish = spoken.finish(chunk.finish_reason)
-    writer.begin()
-    for piece in settled(pieces):
-        writer.add(piece)
-    writer.end(finish, usage([answer], [answer], spoken.reasoning_tokens))
-    return writer.body()
+class SurfaceReply(Reply):
+    """Write the one response of a request."""
 
+    def __init__(self, writer: Writer, answer: Answer, spoken: Spoken) -> None:
+        super().__init__([answer])
+        self._answer, self._writer, self._spoken = answer, writer, spoken
 
-async def _events(
-    writer: Writer, answer: Answer, spoken: Spoken, told: Mapping[str, Any]
-) -> AsyncGenerator[str, None]:
-    """Yield server-sent events, those of a chunk as one piece.
-
-    The first piece has the events that begin the response, the last one those that end it. A
-    response that breaks off ends with an event that says so. told: fields that the first event has
-    in addition.
-    """
-    begun, ended = False, False
-    said: list[str] = []
-    try:
-        async with aclosing(answer.chunks) as chunks:
+    async def whole(self) -> Mapping[str, Any]:
+        pieces: list[Piece] = []
+        finish = "stop"
+        async with aclosing(self._answer.chunks) as chunks:
             async for chunk in chunks:
-                inspected = writer.inspected(chunk)
-                if not begun:
-                    begun, said = True, _begun(writer, told)
-                for piece in spoken.of(inspected):
-                    said += map(_written, writer.add(piece))
+                pieces += self._spoken.of(self._writer.inspected(chunk))
                 if chunk.finish_reason is not None:
-                    ended, finish = True, spoken.finish(chunk.finish_reason)
-                    counted = usage([answer], [answer], spoken.reasoning_tokens)
-                    said += map(_written, writer.end(finish, counted))
-                if said:
-                    yield "".join(said)
-                    said = []
-    except ApiError as error:
-        if not begun:
-            said = _begun(writer, told)
-        if not ended:
-            yield "".join([*said, *map(_written, writer.failed(error))])
-    finally:
-        await answer.close()
+                    finish = self._spoken.finish(chunk.finish_reason)
+        for piece in settled(pieces):
+            self._writer.add(piece)
+        self._end(finish)
+        return self._writer.body()
 
+    def begin(self, told: Mapping[str, Any], first: DecodeChunk | None, /) -> list[str]:
+        (name, body), *others = self._writer.begin(first)
+        return [*map(_written, [(name, {**body, **told}), *others])]
 
-def _begun(writer: Writer, told: Mapping[str, Any]) -> list[str]:
-    (name, first), *others = writer.begin()
-    return [*map(_written, [(name, {**first, **told}), *others])]
+    def of_chunk(self, _: int, chunk: DecodeChunk, /) -> Iterator[str]:
+        for piece in self._spoken.of(self._writer.inspected(chunk)):
+            yield from map(_written, self._writer.add(piece))
+        if chunk.finish_reason is not None:
+            yield from map(_written, self._end(self._spoken.finish(chunk.finish_reason)))
+
+    def failed(self, error: ApiError) -> Iterator[str]:
+        return map(_written, self._writer.failed(error))
+
+    def _end(self, finish: str) -> list[Event]:
+        counted = usage(self.answers, self.answers, self._spoken.reasoning_tokens)
+        return self._writer.end(finish, counted)
 
 
 def _written(event: Event) -> str:

@@ -47,7 +47,7 @@ class ResponseWriter:
     def inspected(self, chunk: DecodeChunk) -> DecodeChunk:
         return chunk
 
-    def begin(self) -> list[Event]:
+    def begin(self, _: DecodeChunk | None, /) -> list[Event]:
         return [self._whole("response.created"), self._whole("response.in_progress")]
 
     def add(self, piece: Piece) -> list[Event]:

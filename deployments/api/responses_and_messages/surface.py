@@ -5,10 +5,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from pydantic import PrivateAttr, ValidationInfo, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from deployments.api.event_stream import COMMENT
-from deployments.api.input import Input, validated
+from deployments.api.generation import Decoding
+from deployments.api.input import validated
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.responses_and_messages.message_writer import MessageWriter
 from deployments.api.responses_and_messages.response_writer import ResponseWriter
@@ -18,36 +19,17 @@ Writer = ResponseWriter | MessageWriter
 """Writes one response as events, and collects its body from the same pieces.
 
 `inspected` looks at a chunk before it is read, and returns the chunk to read. `begin`, `add` and
-`end` return the events before the first piece, of a piece and after the last one; `failed` those of
-a response that breaks off. finish: as in a chat. `body` is the whole response.
+`end` return the events before the first chunk's (None: without one), of a piece and after the last
+one; `failed` those of a response that breaks off. finish: as in a chat. `body` is the whole
+response.
 """
 
 
-class Passed(Input):
-    """Fields that a chat request has under the same names, and checks."""
-
-    temperature: Any = None
-    top_p: Any = None
-    top_k: Any = None
-    min_p: Any = None
-    seed: Any = None
-    presence_penalty: Any = None
-    frequency_penalty: Any = None
-    repetition_penalty: Any = None
-    logit_bias: Any = None
-    min_tokens: Any = None
-    stop_token_ids: Any = None
-    ignore_eos: Any = None
-    grammar: Any = None
-    chat_template_kwargs: Any = None
-    priority: Any = None
-    prompt_cache_key: Any = None
-    cache_salt: Any = None
-    speculation: Any = None
-    structured_outputs: Any = None
+SAME = (*Decoding.model_fields, "chat_template_kwargs", "model", "stream")
+"""Fields that a chat request has under the same names."""
 
 
-class SurfaceBody(Passed, ABC):
+class SurfaceBody(Decoding, ABC):
     """A request that translates to a chat request."""
 
     names: ClassVar[Mapping[str, str]]
@@ -59,11 +41,12 @@ class SurfaceBody(Passed, ABC):
 
     model: str
     stream: bool = False
+    chat_template_kwargs: dict[str, Any] = Field(default={})
     _chat: ChatRequest = PrivateAttr()
 
     @abstractmethod
     def chat_body(self) -> dict[str, Any]:
-        """Return the chat request's fields, except those that have the same name here."""
+        """Return the chat request's fields, except SAME."""
 
     @abstractmethod
     def writer(self, answer_id: str, prompt_tokens: int, /) -> Writer:
@@ -77,8 +60,7 @@ class SurfaceBody(Passed, ABC):
     @model_validator(mode="after")
     def _translates(self, info: ValidationInfo) -> Self:
         """Validate the chat request. Raises ApiError naming the field as it is called here."""
-        same = (*Passed.model_fields, "model", "stream")
-        body = {name: getattr(self, name) for name in same} | self.chat_body()
+        body = {name: getattr(self, name) for name in SAME} | self.chat_body()
         try:
             self._chat = validated(ChatRequest, body, ignored=info.context)
         except ApiError as error:

@@ -75,30 +75,13 @@ class Call:
     arguments: str = ""
 
 
-class Said:
-    """Join the pieces of one response."""
-
-    def __init__(self, text: str = "") -> None:
-        """text: what stands before the pieces."""
-        self.text, self.reasoning = text, ""
-        self._calls: dict[int, Call] = {}
-
-    def add(self, piece: Piece) -> None:
-        """Add the next piece."""
+def calls_in(pieces: Iterable[Piece]) -> list[Call]:
+    """Return the calls in a whole response's pieces, without broken ones."""
+    calls: list[Call] = []
+    for piece in pieces:
         match piece:
-            case Text(text):
-                self.text += text
-            case Thought(text):
-                self.reasoning += text
-            case CallStart(index, id_, name, custom):
-                self._calls[index] = Call(id_, name, custom)
-            case Arguments(index, text):
-                self._calls[index].arguments += text
-            case CallBroken(index, text):
-                del self._calls[index]
-                self.text += text
-
-    @property
-    def calls(self) -> list[Call]:
-        """Return the calls in order."""
-        return list(self._calls.values())
+            case CallStart(id=id_, name=name, custom=custom):
+                calls.append(Call(id_, name, custom))
+            case Arguments(text=text):
+                calls[-1].arguments += text
+    return calls

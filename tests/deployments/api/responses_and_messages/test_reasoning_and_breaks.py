@@ -15,7 +15,7 @@ WRITERS = {
 
 
 def written(writer, pieces):
-    events = writer.begin()
+    events = writer.begin(None)
     for piece in pieces:
         events += writer.add(piece)
     return events
