@@ -37,6 +37,11 @@ REMEMBERED_IDS = 4096
 """Observation ids that are kept to count each observation once."""
 
 
+_BY_CLUSTER, _BY_CELL = ("output", "answers"), ("weight", "total", "steps")
+_BY_METHOD = "failures", "latest", "doubted"
+"""Arrays of a Learner that survive a restart."""
+
+
 class Learner:
     """Owns what one routing table learns; not thread-safe, one owner feeds it."""
 
@@ -240,22 +245,15 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Return what must survive a restart, as JSON values for `restore`."""
-        table = self.table
+        table, names = self.table, (*_BY_CLUSTER, *_BY_CELL, *_BY_METHOD)
         return {
+            **{name: getattr(self, f"_{name}").tolist() for name in names},
             "fit_id": table.fit_id,
             "version": table.version,
             "methods": list(table.methods),
             "assignment": [list(row) for row in table.assignment],
-            "weight": self._weight.tolist(),
-            "total": self._total.tolist(),
-            "steps": self._steps.tolist(),
-            "output": self._output.tolist(),
-            "answers": self._answers.tolist(),
-            "failures": self._failures.tolist(),
-            "latest": self._latest.tolist(),
             "times": self._speed.state(),
             "heads": self._heads,
-            "doubted": self._doubted.tolist(),
             "seen": list(self._seen),
         }
 
@@ -273,14 +271,14 @@ class Learner:
                 )
             learner = cls(table)
             version = int(state["version"])
-            learner._output[:] = np.asarray(state["output"])
-            learner._answers[:] = np.asarray(state["answers"])
+            for name in _BY_CLUSTER:
+                getattr(learner, f"_{name}")[:] = np.asarray(state[name])
             old = {name: index for index, name in enumerate(state["methods"])}
             places = {m: old[name] for m, name in enumerate(table.methods) if name in old}
             here, there = list(places), list(places.values())
-            for name in ("weight", "total", "steps"):
+            for name in _BY_CELL:
                 getattr(learner, f"_{name}")[:, here] = np.asarray(state[name])[:, there]
-            for name in ("failures", "latest", "doubted"):
+            for name in _BY_METHOD:
                 getattr(learner, f"_{name}")[here] = np.asarray(state[name])[there]
             learner._heads = {str(part): int(n) for part, n in state["heads"].items()}
             if list(table.methods) == state["methods"]:

@@ -27,10 +27,10 @@ class Candidate:
     method: its index in the table. predicted: seconds under the present load. The next three are
     divided by the method's weight in the configuration and count what its failures cost, because
     methods are compared by them: alone: seconds on an idle replica. idle: `alone` with what the
-    replica holds of the prompt. cost: `predicted` plus `delay`. first: seconds until the first
-    token. per_token: between later tokens. delay: seconds by which it delays other requests. error:
-    standard deviation of the logarithm of `alone`. method_error: the part of it that all prompts
-    share. obstacle: why it should not answer.
+    replica holds of the prompt. cost: `predicted` plus the seconds by which it delays others.
+    first: seconds until the first token. per_token: between later tokens. error: standard deviation
+    of the logarithm of `alone`. method_error: the part of it that all prompts share. obstacle: why
+    it should not answer.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Candidate:
     cost: float
     first: float
     per_token: float
-    delay: float
     error: float
     method_error: float
     obstacle: Reason | None = None
@@ -78,7 +77,6 @@ def candidates_of(
             cost=factor * (seconds + forecast.delay),
             first=forecast.first + start,
             per_token=forecast.per_token,
-            delay=forecast.delay,
             error=hypot((1.0 - reading) * hypot(cell, step), prefill),
             method_error=hypot((1.0 - reading) * hypot(method, step), prefill),
         )

@@ -17,13 +17,19 @@ from schemas.decode import (
     SamplingParams,
     TokenLogprobs,
 )
-from schemas.head_version import (
+from schemas.head_training import (
+    LEAST_CONVERSATIONS,
     Canary,
+    Gain,
     HeadOrigin,
+    HeadPart,
     HeadsInForce,
     HeadVersion,
     PastRounds,
+    Sample,
     SampleSpan,
+    TuningJob,
+    Verdict,
 )
 from schemas.http import GuardConfig, HttpConfig
 from schemas.load import HeadCounts, LoadReport
@@ -42,5 +48,3 @@ from schemas.routing import (
     condition_of,
     temperature_band,
 )
-from schemas.sample import Sample
-from schemas.tuning import LEAST_CONVERSATIONS, Gain, HeadPart, TuningJob, Verdict

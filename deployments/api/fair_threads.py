@@ -19,11 +19,7 @@ Tool = TypeVar("Tool")
 Result = TypeVar("Result")
 Spent = Callable[[float], None]
 _Key = tuple[str, int]
-_Waiting = tuple[asyncio.Future[Any], Callable[[Any], Any], Spent]
-
-
-def _free(_seconds: float) -> None:
-    """Charge nobody."""
+_Waiting = tuple[asyncio.Future[Any], Callable[[Any], Any], Spent | None]
 
 
 @dataclass
@@ -53,7 +49,7 @@ class FairThreads(Generic[Tool]):
         self._now = 0.0
 
     async def run(
-        self, owner: str, size: int, call: Callable[[Tool], Result], spent: Spent = _free
+        self, owner: str, size: int, call: Callable[[Tool], Result], spent: Spent | None = None
     ) -> Result:
         """Return the result of a call with one of the tools.
 
@@ -90,7 +86,11 @@ class FairThreads(Generic[Tool]):
         }
 
     def _run(
-        self, queue: _Queue, result: asyncio.Future[Any], call: Callable[[Tool], Any], spent: Spent
+        self,
+        queue: _Queue,
+        result: asyncio.Future[Any],
+        call: Callable[[Tool], Any],
+        spent: Spent | None,
     ) -> None:
         self._now = max(self._now, queue.seconds)
         tool = self._idle.pop()
@@ -102,7 +102,8 @@ class FairThreads(Generic[Tool]):
             queue.running -= 1
             seconds = time.perf_counter() - began
             queue.seconds += seconds
-            spent(seconds)
+            if spent is not None:
+                spent(seconds)
             error = done.exception()
             if result.done():
                 pass

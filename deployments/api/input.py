@@ -39,8 +39,6 @@ class Input(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-    drops_unknown: ClassVar[bool] = True
-    """False where an unknown field is an error whatever the context."""
     without_effect: ClassVar[Collection[str]] = ()
     """Names of fields that are accepted and not read, except where they are fields of the class."""
     only: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})
@@ -66,7 +64,7 @@ class Input(BaseModel):
         for name in sorted(given.keys() & cls.only.keys() - known):
             _check_only(name, given.pop(name), cls.only[name])
         ignored = info.context
-        if cls.drops_unknown and isinstance(ignored, set):
+        if isinstance(ignored, set):
             ignored |= given.keys() - known
             return {k: v for k, v in given.items() if k in known}
         return given
@@ -76,8 +74,7 @@ class Input(BaseModel):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         schema = handler.resolve_ref_schema(handler(core_schema))
-        if cls.drops_unknown:
-            schema.pop("additionalProperties", None)
+        schema.pop("additionalProperties", None)
         for name, field in schema["properties"].items():
             if name not in schema.get("required", ()):
                 schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}

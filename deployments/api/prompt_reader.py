@@ -34,10 +34,6 @@ EMBEDDED_CHARACTERS = 8192
 _MESSAGE_BYTES = 64
 _TOKEN_BYTES = 4
 
-_NOBODY = Caller()
-
-_DEFAULTS = HttpConfig()
-
 
 class Chosen(NamedTuple):
     """What a model's name asks for: an adapter of the target, and the method that answers."""
@@ -83,7 +79,7 @@ class PromptReader:
         bundle: Bundle,
         methods: Sequence[str],
         engine: EngineConfig,
-        http: HttpConfig = _DEFAULTS,
+        http: HttpConfig,
     ) -> None:
         self.names = ModelNames(bundle.name, methods, engine.lora_adapters)
         self._methods = tuple(methods)
@@ -102,7 +98,7 @@ class PromptReader:
     async def chat(
         self,
         request: ChatRequest,
-        caller: Caller = _NOBODY,
+        caller: Caller,
         known: dict[str, list[int]] | None = None,
         *,
         caps: bool | None = None,
@@ -138,9 +134,7 @@ class PromptReader:
             **_asked(request, chosen),
         )
 
-    async def completion(
-        self, request: CompletionRequest, caller: Caller = _NOBODY
-    ) -> list[Prompt]:
+    async def completion(self, request: CompletionRequest, caller: Caller) -> list[Prompt]:
         """Return one or several prompts.
 
         Raises ApiError for an unknown model, unknown token ids, or a prompt that is empty or does
@@ -153,7 +147,7 @@ class PromptReader:
             for field, given in request.prompts().items()
         ]
 
-    async def explained(self, request: ExplainRequest, caller: Caller = _NOBODY) -> Prompt:
+    async def explained(self, request: ExplainRequest, caller: Caller) -> Prompt:
         """Return the prompt of a routing question."""
         chat = ChatRequest(
             model=request.model or self.names.bundle,
@@ -163,7 +157,7 @@ class PromptReader:
         )
         return await self.chat(chat, caller)
 
-    async def tokenised(self, request: TokenizeRequest, caller: Caller = _NOBODY) -> dict[str, Any]:
+    async def tokenised(self, request: TokenizeRequest, caller: Caller) -> dict[str, Any]:
         """Return the response body with the tokens of a text or of messages.
 
         Raises ApiError for an unknown model, and for a text that is certainly longer than any
@@ -193,7 +187,7 @@ class PromptReader:
             "token_strs": names,
         }
 
-    async def text(self, request: DetokenizeRequest, caller: Caller = _NOBODY) -> str:
+    async def text(self, request: DetokenizeRequest, caller: Caller) -> str:
         """Return the text of tokens, special ones included. Raises ApiError for an unknown model or
         token, and for more tokens than the context has."""
         self.names.chosen(request.model or self.names.bundle)

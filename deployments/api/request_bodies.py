@@ -239,6 +239,4 @@ class ExplainRequest(Input):
 class RollbackRequest(Input):
     """POST /admin/routing/rollback: the number of a snapshot; left out: the newest one."""
 
-    drops_unknown: ClassVar[bool] = False
-
     snapshot: int | None = Field(default=None, ge=1, le=2**31 - 1)

@@ -13,9 +13,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette._utils import get_route_path
 from starlette.convertors import StringConvertor, register_url_convertor
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
+from starlette.types import Lifespan
 
 from deployments.api.answering import (
     Answering,
@@ -113,7 +112,6 @@ class HttpApi:
             lifespan=lifespan,
             redirect_slashes=False,  # a redirect would go to the client's own Host header
         )
-        app.add_middleware(IgnoredFields)
         app.add_exception_handler(ApiError, self._api_error)
         app.add_exception_handler(HTTPException, self._http_error)
         app.add_exception_handler(Exception, self._unexpected)
@@ -158,7 +156,7 @@ class HttpApi:
 
     def _posted(self, takes: Handler, asked: type[Input]) -> Callable[..., Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            return await takes(await self._asked(asked, request), request)
+            return _named(request, await takes(await self._asked(asked, request), request))
 
         return endpoint
 
@@ -309,7 +307,7 @@ class HttpApi:
         assert isinstance(error, ApiError)
         self._metrics.refused.inc(tags={"status": str(error.status)})
         body = error.body(get_route_path(request.scope))
-        return JSONResponse(body, status_code=error.status, headers=error.headers())
+        return _named(request, JSONResponse(body, error.status, error.headers()))
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -330,27 +328,16 @@ class HttpApi:
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
 
 
+def _named(request: Request, response: Response) -> Response:
+    """Return a response whose header IGNORED names what the request has asked for in vain."""
+    if ignored := getattr(request.state, "ignored", ()):
+        response.headers[IGNORED] = listed(ignored)
+    return response
+
+
 def listed(names: Iterable[str]) -> str:
     """Return names as a header's value: in order, percent-encoded where they are no plain words,
     and cut where they are many or long."""
     ordered = sorted(names)
     shown = [quote(name[:LONGEST_NAME], errors="replace") for name in ordered[:MOST_NAMES]]
     return ", ".join(shown) + ", ..." * (len(ordered) > MOST_NAMES)
-
-
-class IgnoredFields:
-    """ASGI middleware that adds IGNORED where an endpoint has set `ignored` in the request's
-    state."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                ignored = scope.get("state", {}).get("ignored")
-                if ignored:
-                    MutableHeaders(scope=message)[IGNORED] = listed(ignored)
-            await send(message)
-
-        await self._app(scope, receive, named)

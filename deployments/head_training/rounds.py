@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, islice, zip_longest
+from operator import attrgetter
 
 from schemas import LEAST_CONVERSATIONS, PastRounds, Sample, SampleSpan
-from schemas.sample import HELD_BACK
+from schemas.head_training import HELD_BACK
 
 ROUND_TOKENS = 30_000
 """New response tokens that begin a round: about this many gave 3.6% more tokens per step."""
@@ -15,6 +16,8 @@ MOST_TOKENS = 300_000
 """Tokens of a round's samples. At least half of them are older samples, if there are as many."""
 MOST_HELD = 300
 """Held-out answers that a candidate is judged on."""
+
+_TIME = attrgetter("time")
 
 Cluster = tuple[str, int]
 """A routing table's fit id, and a cluster of it."""
@@ -93,10 +96,10 @@ def held_samples(kept: Iterable[Sample]) -> list[Sample]:
     clusters = defaultdict[Cluster, list[Sample]](list)
     # The target itself gives a response's first token, and nothing is drafted for it.
     judging = (s for s in kept if s.held and len(s.answer_token_ids) > 1)
-    for sample in sorted(judging, key=_time, reverse=True):
+    for sample in sorted(judging, key=_TIME, reverse=True):
         clusters[sample.fit_id, sample.cluster].append(sample)
     in_turn = chain.from_iterable(zip_longest(*clusters.values()))
-    return sorted(islice(filter(None, in_turn), MOST_HELD), key=_time)
+    return sorted(islice(filter(None, in_turn), MOST_HELD), key=_TIME)
 
 
 def round_samples(kept: Iterable[Sample], since: float) -> list[Sample]:
@@ -106,7 +109,7 @@ def round_samples(kept: Iterable[Sample], since: float) -> list[Sample]:
     to fill the rest, which replay what the head has learned before.
     """
     learned = _learned(kept)
-    newest = sorted((s for s in learned if s.time > since), key=_time, reverse=True)
+    newest = sorted((s for s in learned if s.time > since), key=_TIME, reverse=True)
     # By id, which is random: older samples cover the whole period.
     older = sorted((s for s in learned if s.time <= since), key=lambda sample: sample.id)
     recent = _within(newest, MOST_TOKENS // 2)
@@ -145,7 +148,3 @@ def _within(samples: Sequence[Sample], tokens: int) -> list[Sample]:
 
 def _tokens(samples: Iterable[Sample]) -> int:
     return sum(sample.tokens for sample in samples)
-
-
-def _time(sample: Sample) -> float:
-    return sample.time

@@ -257,10 +257,6 @@ class Feedback:
         present = self._learner
         await asyncio.to_thread(self._storage.keep, present.state(), present.table, occasion)
 
-    async def state(self) -> dict[str, Any]:
-        """Return the state as it would be saved, with the owner's epoch."""
-        return {"epoch": self._storage.epoch, "learner": self._learner.state()}
-
     def idle_seconds(self) -> float:
         return time.monotonic() - self._called
 

@@ -12,12 +12,11 @@ from deployments.api.answering import Answering, caller_of, ignore_capped
 from deployments.api.event_stream import Event, Reply, responded
 from deployments.api.generation import TOO_LONG
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import data
+from deployments.api.replies import data, usage
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.responses_and_messages.surface import SurfaceBody, Writer
 from deployments.api.tools.parser import Spoken
 from deployments.api.tools.pieces import Piece, settled
-from deployments.api.usage import usage
 from deployments.errors import ApiError
 from deployments.guard.caller import Caller
 from deployments.request.answered import Answer
