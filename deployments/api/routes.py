@@ -39,9 +39,9 @@ from deployments.api.request_bodies import (
     RollbackRequest,
     TokenizeRequest,
 )
-from deployments.api.responses_and_messages.endpoints import Surfaces
 from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest
+from deployments.api.responses_and_messages.surface import Surfaces
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, no_model, unavailable
 from deployments.learning.link import FeedbackLink

@@ -144,7 +144,7 @@ class CanaryJudge:
             for part in heads.canaries:
                 self._judge(part, heads, refused)
         except Exception as error:  # the load board and the store have exceptions of their own
-            problem = f"{error or type(error).__name__}"
+            problem = str(error) or type(error).__name__
             if problem != self._problem:
                 logger.warning("canaries are not judged until this is fixed: %s", problem)
         self._problem = problem

@@ -161,7 +161,7 @@ class Samples:
             try:
                 self._write()
             except Exception as error:  # each file system has exceptions of its own
-                problem = f"{self.uri}: {error or type(error).__name__}"
+                problem = f"{self.uri}: {str(error) or type(error).__name__}"
                 if self._problem is None:
                     logger.warning(
                         "until this is fixed, new samples may be in memory only, and the store "

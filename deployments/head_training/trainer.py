@@ -84,7 +84,7 @@ class HeadTrainer:
         try:
             self._go_on()
         except Exception as error:  # each file system has exceptions of its own
-            problem = f"{error or type(error).__name__}"
+            problem = str(error) or type(error).__name__
             if problem != self._problem:
                 logger.warning("no head is tuned until this is fixed: %s", problem)
         self._problem = problem

@@ -46,9 +46,9 @@ class HeadFollower:
                 try:
                     self._follow(self._store, part, list(_wanted(heads, part)))
                 except Exception as error:  # a damaged version stops no other head
-                    problem = f"{error or type(error).__name__}"
+                    problem = str(error) or type(error).__name__
         except Exception as error:  # each file system has exceptions of its own
-            problem = f"{error or type(error).__name__}"
+            problem = str(error) or type(error).__name__
         if problem is not None and problem != self._problem:
             logger.warning("heads stay as they are until this is fixed: %s", problem)
         self._problem = problem
@@ -76,7 +76,7 @@ class HeadFollower:
         except OSError:
             raise  # the store was away, and is asked again
         except Exception as error:
-            self.refused[number] = f"{error or type(error).__name__}"
+            self.refused[number] = str(error) or type(error).__name__
             logger.error("version %d of %s is not used here: %s", number, part, error)
             return False
         if share == 1.0:

@@ -212,14 +212,6 @@ class TestLink:
         await line.link.exchange()
         assert (sent[3:], line.link.waiting) == ([[], ["a", "b"]], 0)
 
-    async def test_what_waits_at_the_end_of_the_exchanging_is_sent(self, line, config):
-        line.actor = Feedback(config)
-        async with line.link.exchanging():
-            await until(lambda: line.link.connected)
-            line.link.observe(observation("a"))
-            assert line.link.waiting == 1
-        assert (line.link.connected, line.link.waiting) == (True, 0)
-
     async def test_only_so_many_observations_wait(self, line, monkeypatch):
         monkeypatch.setattr(link_module, "_CAPACITY", 3)
         for i in range(5):
