@@ -54,17 +54,16 @@ def candidates_of(
     config: RouterConfig,
 ) -> dict[str, Candidate]:
     """Return all methods of the table by name, without obstacles."""
-    prospect = Prospect(table, features)
-    alone, busy, live = prospect.alone(), prospect.under(loads), table.live
+    forecasts, live = Prospect(table, features).under(loads), table.live
     errors = live.gain_error[features.cluster, :, features.condition].tolist()
     rows = zip(
-        *(table.methods, prospect.prefill_shares(), live.loss.tolist(), errors),
+        *(forecasts.items(), live.loss.tolist(), errors),
         *(live.method_error.tolist(), live.step_error.tolist(), live.prefill_error.tolist()),
         strict=True,
     )
     candidates = {}
-    for m, (name, reading, loss, cell, method, step, prefill) in enumerate(rows):
-        forecast, start = busy[name], constraints.startable.get(name, 0.0)
+    for m, ((name, forecast), loss, cell, method, step, prefill) in enumerate(rows):
+        start, reading = constraints.startable.get(name, 0.0), forecast.reading
         seconds = forecast.seconds + start
         factor = (1.0 + loss) / (config.weights.get(name) or 1.0)
         prefill *= reading
@@ -72,7 +71,7 @@ def candidates_of(
             name=name,
             method=m,
             predicted=seconds,
-            alone=factor * alone[name],
+            alone=factor * forecast.alone,
             idle=factor * (forecast.idle + start),
             cost=factor * (seconds + forecast.delay),
             first=forecast.first + start,
