@@ -55,37 +55,26 @@ class OpenAIReply(Reply):
     ) -> None:
         super().__init__([answer for choices in answers for answer in choices])
         self._chat, self._ids = isinstance(asked, ChatRequest), asked.return_token_ids
+        self._options, self._told = asked.stream_options, dict[str, Any]()
         self._firsts = [choices[0] for choices in answers]
-        self._prompts = [
-            prompt for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
-        ]
-        self._tokens = tokens
-        self._told: Mapping[str, Any] = {}
         first = prompts[0].sampling
         # A client that sums an echoed prompt's log probabilities needs one entry for every token.
-        self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
-        self._options = asked.stream_options
-        self._streamed = [
-            _Streamed(
-                DraftedRuns(tokens, hides_special=self._hides_special)
-                if self._options.include_drafted
-                else None,
-                prompt.echoed,
-                # A chat's are in its first event.
-                {} if self._chat else self._prompt_ids(prompt),
-            )
-            for prompt in self._prompts
-        ]
+        hides = first.skip_special_tokens and first.prompt_logprobs is None
         writer = ChatLogprobs if self._chat else CompletionLogprobs
-        self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self.answers]
         offer, self._older = Offer(), False
         if isinstance(asked, ChatRequest):
             offer, self._older = asked.offer, bool(asked.functions)
         # Where the request names the function, the call is no decision.
         called = "function_call" if self._older else "stop" if offer.named else "tool_calls"
-        self._spoken = [
-            Spoken(tokens, tools.parser(offer), prompt.reasoning, called)
-            for prompt in self._prompts
+        self._choices = [
+            _Choice(
+                prompt,
+                Spoken(tokens, tools.parser(offer), prompt.reasoning, called),
+                writer(tokens, hides_special=hides),
+                DraftedRuns(tokens, hides_special=hides),
+            )
+            for prompt, choices in zip(prompts, answers, strict=True)
+            for _ in choices
         ]
         prefix = "chatcmpl" if self._chat else "cmpl"
         self._head = {
@@ -95,18 +84,14 @@ class OpenAIReply(Reply):
         }
 
     async def whole(self) -> dict[str, Any]:
-        choices = [_Choice([Text(prompt.echoed)]) for prompt in self._prompts]
         async with aclosing(interleaved(self.answers)) as chunks:
             async for index, chunk in (one async for arrived in chunks for one in arrived):
-                if not choices[index].begun:
-                    choices[index].begun = True
-                    choices[index].logprobs = self._of_prompt(index, chunk)
-                choices[index].add(chunk, self._spoken[index], self._logprobs[index].of(chunk))
+                self._choices[index].add(chunk)
                 await sleep(0)  # other responses go on between two choices
         chat = self._chat
         return {
             **self._head,
-            **(self._prompt_ids(self._prompts[0]) if chat else {}),
+            **(self._prompt_ids(self._choices[0]) if chat else {}),
             "object": "chat.completion" if chat else "text_completion",
             "choices": [
                 {
@@ -114,52 +99,55 @@ class OpenAIReply(Reply):
                     **(
                         {"message": message(choice.pieces, self._older)}
                         if chat
-                        else {"text": text_of(choice.pieces)}
+                        else {"text": choice.prompt.echoed + text_of(choice.pieces)}
                     ),
                     "logprobs": choice.logprobs,
                     "finish_reason": choice.finish,
-                    **({} if chat else self._prompt_ids(self._prompts[index])),
+                    **({} if chat else self._prompt_ids(choice)),
                     **self._token_ids(choice.token_ids),
                 }
-                for index, choice in enumerate(choices)
+                for index, choice in enumerate(self._choices)
             ],
             "usage": self._usage(),
         }
 
     def begin(self, told: Mapping[str, Any], _: DecodeChunk | None, /) -> list[str]:
-        self._told = told
+        self._told = dict(told)
         if not self._chat:
             return []
         begin = {"role": "assistant", "content": ""}
-        heads = [self._prompt_ids(self._prompts[0]), *({} for _ in self.answers[1:])]
+        heads = [self._prompt_ids(self._choices[0]), *({} for _ in self.answers[1:])]
         return [self._event(index, head=head, delta=begin) for index, head in enumerate(heads)]
 
     def of_chunk(self, index: int, chunk: DecodeChunk, /) -> Iterator[str]:
-        streamed = self._streamed[index]
-        if streamed.echoed:
-            piece = self._piece(Text(streamed.echoed)) | streamed.prompt_ids
-            if streamed.runs is not None:
-                piece["drafted"] = [(streamed.echoed, False)]
-            yield self._event(index, logprobs=self._of_prompt(index, chunk), **piece)
-            streamed.echoed, streamed.prompt_ids = "", {}
-        logprobs, spoken = self._logprobs[index].of(chunk), self._spoken[index]
-        pieces = [one for one in spoken.of(chunk) if not isinstance(one, CallBroken)]
+        choice, drafts = self._choices[index], self._options.include_drafted
+        # A chat's are in its first event.
+        ids = {} if self._chat or choice.begun else self._prompt_ids(choice)
+        if not choice.begun and (echoed := choice.prompt.echoed):
+            piece = self._piece(Text(echoed)) | ids
+            if drafts:
+                piece["drafted"] = [(echoed, False)]
+            yield self._event(index, logprobs=choice.of_prompt(chunk), **piece)
+            choice.begun, ids = True, {}
+        logprobs = choice.writer.of(chunk)
+        pieces = [one for one in choice.spoken.of(chunk) if not isinstance(one, CallBroken)]
         more = {"logprobs": logprobs} | self._token_ids(chunk.token_ids)
-        if streamed.runs is not None and (drafted := streamed.runs.of(chunk)):
+        if drafts and (drafted := choice.runs.of(chunk)):
             more["drafted"] = drafted
         shown = pieces or any((logprobs or {}).values()) or "drafted" in more
         if shown or (self._ids and chunk.token_ids):
-            more |= streamed.prompt_ids
+            more |= ids
             # What belongs to the chunk goes with the first of its pieces.
             for said in pieces or [Text("")]:
                 yield self._event(index, **self._piece(said), **more)
                 more = {}
-            streamed.unsaid, streamed.prompt_ids = None, {}
+            choice.begun, choice.logprobs = True, None
         else:
-            streamed.unsaid = streamed.unsaid or logprobs
+            choice.logprobs = choice.logprobs or logprobs
         if chunk.finish_reason is not None:
-            finish = spoken.finish(chunk.finish_reason)
-            yield self._event(index, finish=finish, **self._end(), logprobs=streamed.unsaid)
+            finish = choice.spoken.finish(chunk.finish_reason)
+            end: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
+            yield self._event(index, finish=finish, **end, logprobs=choice.logprobs)
 
     def ending(self) -> list[str]:
         if not self._options.include_usage:
@@ -169,23 +157,13 @@ class OpenAIReply(Reply):
     def failed(self, error: ApiError) -> list[str]:
         return [data(error.body())]
 
-    def _of_prompt(self, index: int, chunk: DecodeChunk) -> dict[str, Any] | None:
-        """Return the log probabilities of an echoed prompt, which the first chunk brings."""
-        prompt, writer = self._prompts[index], self._logprobs[index]
-        if prompt.sampling.prompt_logprobs is None or isinstance(writer, ChatLogprobs):
-            return None
-        return writer.of_prompt(prompt.token_ids, chunk.prompt_logprobs)
-
-    def _usage(self) -> dict[str, Any] | None:
-        """Return OpenAI's usage with the speculative statistics; None before the last chunk."""
-        if any(answer.stats is None for answer in self.answers):
-            return None
-        reasoning = sum(spoken.reasoning_tokens for spoken in self._spoken)
+    def _usage(self) -> dict[str, Any]:
+        reasoning = sum(choice.spoken.reasoning_tokens for choice in self._choices)
         return usage(self.answers, self._firsts, reasoning)
 
-    def _prompt_ids(self, prompt: Prompt) -> dict[str, Any]:
-        """Return the ids of a prompt as a field, if they are asked for."""
-        return {"prompt_token_ids": prompt.token_ids} if self._ids else {}
+    def _prompt_ids(self, choice: "_Choice") -> dict[str, Any]:
+        """Return the ids of a choice's prompt as a field, if they are asked for."""
+        return {"prompt_token_ids": choice.prompt.token_ids} if self._ids else {}
 
     def _token_ids(self, ids: Sequence[int]) -> dict[str, Any]:
         return {"token_ids": ids} if self._ids else {}
@@ -195,9 +173,6 @@ class OpenAIReply(Reply):
             return {"delta": delta(piece, self._older)}
         assert isinstance(piece, Text)
         return {"text": piece.text}
-
-    def _end(self) -> dict[str, Any]:
-        return {"delta": {}} if self._chat else {"text": ""}
 
     def _event(
         self,
@@ -253,36 +228,38 @@ class DraftedRuns:
 
 
 @dataclass
-class _Streamed:
-    """Hold what the next events of a response have to say.
+class _Choice:
+    """Write one response: spoken, writer and runs read its chunks.
 
-    runs: None unless `include_drafted` is asked for. echoed: the prompt's text before the first
-    piece. prompt_ids: the field with the prompt's ids, for the first event. unsaid: log
-    probabilities of no visible token, for the last event.
+    begun: whether there was an event, or a chunk of a response that is not streamed. logprobs: of
+    all its tokens; in a stream those of no visible token, for the last event. pieces, token_ids,
+    finish: of a response that is not streamed.
     """
 
-    runs: DraftedRuns | None
-    echoed: str
-    prompt_ids: dict[str, Any]
-    unsaid: dict[str, Any] | None = None
-
-
-@dataclass
-class _Choice:
-    """Collect a response's chunks."""
-
-    pieces: list[Piece]
+    prompt: Prompt
+    spoken: Spoken
+    writer: ChatLogprobs | CompletionLogprobs
+    runs: DraftedRuns
     begun: bool = False
-    finish: str | None = None
     logprobs: dict[str, Any] | None = None
+    pieces: list[Piece] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
+    finish: str | None = None
 
-    def add(self, chunk: DecodeChunk, spoken: Spoken, logprobs: dict[str, Any] | None) -> None:
-        self.pieces += spoken.of(chunk)
+    def add(self, chunk: DecodeChunk) -> None:
+        if not self.begun:
+            self.begun, self.logprobs = True, self.of_prompt(chunk)
+        self.pieces += self.spoken.of(chunk)
         self.token_ids += chunk.token_ids
         if chunk.finish_reason is not None:
-            self.finish = spoken.finish(chunk.finish_reason)
-        self.logprobs = joined(self.logprobs, logprobs)
+            self.finish = self.spoken.finish(chunk.finish_reason)
+        self.logprobs = joined(self.logprobs, self.writer.of(chunk))
+
+    def of_prompt(self, first: DecodeChunk) -> dict[str, Any] | None:
+        """Return the log probabilities of an echoed prompt, which the first chunk brings."""
+        if self.prompt.sampling.prompt_logprobs is None or isinstance(self.writer, ChatLogprobs):
+            return None
+        return self.writer.of_prompt(self.prompt.token_ids, first.prompt_logprobs)
 
 
 def data(body: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ STORE_SECONDS = 3.0
 their buffer (`deployments.learning.link`) holds them up to 3,000 answers a second each."""
 
 CALLER_SECONDS = 30.0
-"""Time without a call after which an ingress no longer counts. After failures it pauses for up to
+"""Time without a call after which nothing is kept for an ingress. After failures it pauses for up to
 12 s, and a call may take 5 (`deployments.actors`)."""
 
 COUNTED = 200_000
@@ -59,7 +59,7 @@ class Exchange:
     `table` is set only if the ingress asked for it and has another version; an update if it has one
     of the same fit. `taken`: whether the observations sent were learned from; they need not be sent
     again to this epoch. `acknowledged`: ids of observations of this ingress that have come into the
-    store. `problem`: why nothing is stored at present. `ingresses`: how many have called lately.
+    store. `problem`: why nothing is stored at present.
     """
 
     table: RoutingTable | TableUpdate | None
@@ -68,11 +68,10 @@ class Exchange:
     epoch: int
     problem: str | None
     drift: DriftReport
-    ingresses: int
 
 
 class Callers:
-    """Count the ingresses, tell their new observations from those that they send again, and keep
+    """Tell new observations of ingresses from those that they send again, and keep
     what has to be acknowledged to them.
 
     While the store is away, ingresses send again more than the learned state remembers
@@ -92,11 +91,6 @@ class Callers:
         self._called = {i: at for i, at in self._called.items() if at >= now - CALLER_SECONDS}
         for gone in self._owed.keys() - self._called.keys():
             del self._owed[gone]
-
-    @property
-    def ingresses(self) -> int:
-        """Return how many ingresses have called lately."""
-        return len(self._called)
 
     @property
     def unstored(self) -> frozenset[str]:
@@ -168,7 +162,6 @@ class Feedback:
             epoch=self._storage.epoch,
             problem=self._storage.problem,
             drift=self._learner.report(),
-            ingresses=self._callers.ingresses,
         )
 
     def _newer(self, known: tuple[str, int]) -> RoutingTable | TableUpdate | None:

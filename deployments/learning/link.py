@@ -47,7 +47,6 @@ class FeedbackLink:
         self.problem: str | None = "the feedback actor was not heard from yet"
         """Why nothing is learned and stored at present; nothing is explored meanwhile."""
         self.epoch = 0
-        self.ingresses = 1
         self.dropped = 0
         self.drift: DriftReport | None = None
         self._id = uuid.uuid4().hex
@@ -147,7 +146,7 @@ class FeedbackLink:
                 table = self.table.updated(table)
             self.table, self._updated = table, time.monotonic()
         self._metrics.table_version.set(self.table.version)
-        self.epoch, self.ingresses = reply.epoch, reply.ingresses
+        self.epoch = reply.epoch
         self.drift = reply.drift
         self.connected = True
         self._found(reply.problem)
