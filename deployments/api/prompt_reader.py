@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 from deployments.api.generation import TOO_LONG, GenerationRequest
@@ -47,16 +48,10 @@ class ModelNames:
 
     def __init__(self, bundle: str, methods: Iterable[str], adapters: Iterable[str]) -> None:
         self.bundle = bundle
-        by_method = {f"{bundle}:{method}": Chosen(None, method) for method in methods}
-        by_adapter = {f"{bundle}:{adapter}": Chosen(adapter) for adapter in adapters}
-        self.listed = (bundle, *by_method, *by_adapter)
+        pairs = product((None, *adapters), (None, *methods))
+        self._chosen = {":".join(filter(None, (bundle, *pair))): Chosen(*pair) for pair in pairs}
+        self.listed = tuple(name for name, pair in self._chosen.items() if None in pair)
         """The names of /v1/models. Those with adapter and method are left out: they are many."""
-        both = {
-            f"{name}:{pinned.method}": Chosen(chosen.adapter, pinned.method)
-            for name, chosen in by_adapter.items()
-            for pinned in by_method.values()
-        }
-        self._chosen = {bundle: Chosen(), **by_method, **by_adapter, **both}
 
     def chosen(self, model: str) -> Chosen:
         """Return what a name asks for. Raises ApiError 404 `model_not_found` for any other name."""

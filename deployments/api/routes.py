@@ -193,26 +193,21 @@ class HttpApi:
         return JSONResponse(self._model(name))
 
     async def routing(self) -> Response:
-        summary = table_summary(self._link.table)
-        feedback = {
-            "connected": self._link.connected,
-            "problem": self._link.problem,
-            "epoch": self._link.epoch,
-            "observations_waiting": self._link.waiting,
-            "observations_dropped": self._link.dropped,
-        }
-        loads = [load.model_dump(exclude={"requests"}) for load in self._link.loads]
-        circuits = self._answerer.circuits.states()
-        drift = self._link.drift and self._link.drift.model_dump()
-        settings = {**live_fields(self.config), "refused": self.refused_settings}
+        link = self._link
         live = {
-            "feedback": feedback,
-            "drift": drift,
-            "circuits": circuits,
-            "loads": loads,
-            "settings": settings,
+            "feedback": {
+                "connected": link.connected,
+                "problem": link.problem,
+                "epoch": link.epoch,
+                "observations_waiting": link.waiting,
+                "observations_dropped": link.dropped,
+            },
+            "drift": link.drift and link.drift.model_dump(),
+            "circuits": self._answerer.circuits.states(),
+            "loads": [load.model_dump(exclude={"requests"}) for load in link.loads],
+            "settings": {**live_fields(self.config), "refused": self.refused_settings},
         }
-        return JSONResponse(summary | live)
+        return JSONResponse(table_summary(link.table) | live)
 
     async def explain(self, asked: ExplainRequest, request: Request) -> Response:
         self._check_answers(asked.model)

@@ -45,8 +45,8 @@ STORE_SECONDS = 3.0
 their buffer (`deployments.learning.link`) holds them up to 3,000 answers a second each."""
 
 CALLER_SECONDS = 30.0
-"""Time without a call after which nothing is kept for an ingress. After failures it pauses for up to
-12 s, and a call may take 5 (`deployments.actors`)."""
+"""Time without a call after which nothing is kept for an ingress. After failures it pauses for up
+to 12 s, and a call may take 5 (`deployments.actors`)."""
 
 COUNTED = 200_000
 """Ids of observations to remember: what 20 ingresses keep while the store is away."""
@@ -71,8 +71,8 @@ class Exchange:
 
 
 class Callers:
-    """Tell new observations of ingresses from those that they send again, and keep
-    what has to be acknowledged to them.
+    """Tell new observations of ingresses from those that they send again, and keep what has to be
+    acknowledged to them.
 
     While the store is away, ingresses send again more than the learned state remembers
     (`router.learner.REMEMBERED_IDS`).
