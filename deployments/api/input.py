@@ -1,6 +1,7 @@
 """Reading and validation of request bodies, with errors that name the parameter."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -112,6 +113,7 @@ class Foreign(Input):
         return value
 
 
+@dataclass(frozen=True)
 class ByField:
     """Tell the members of a union apart by the words that each one's field may say.
 
@@ -119,8 +121,8 @@ class ByField:
     what an object without the field says.
     """
 
-    def __init__(self, field: str = "type", absent: str = "") -> None:
-        self._field, self._absent = field, absent
+    field: str = "type"
+    absent: str = ""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -131,7 +133,7 @@ class ByField:
         tags = {
             f":{word}": one
             for one in objects
-            for word in get_args(one.model_fields[self._field].annotation)
+            for word in get_args(one.model_fields[self.field].annotation)
         }
         plain = next((one for one in members if one not in objects), objects[-1])
         if issubclass(objects[-1], Foreign):
@@ -139,9 +141,9 @@ class ByField:
 
         def tag(value: Any) -> str:
             if isinstance(value, dict):
-                said = value.get(self._field, self._absent)
+                said = value.get(self.field, self.absent)
             elif isinstance(value, BaseModel):
-                said = getattr(value, self._field)
+                said = getattr(value, self.field)
             else:
                 return ":plain"
             return f":{said}" if isinstance(said, str) and f":{said}" in tags else ":other"

@@ -295,7 +295,7 @@ class PromptReader:
         if request.prediction is None:
             return ()
         text = joined(request.prediction.content)
-        limit = TokenLimit(self._context_length, self._long_prediction, {})
+        limit = TokenLimit(self._context_length, self._long_prediction)
         read = self.tokenizers.read(
             caller, len(text.encode()), lambda each: limit.encode(each, text)
         )

@@ -4,6 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
@@ -101,12 +102,12 @@ class SurfaceBody(Decoding, ABC):
         return param
 
 
+@dataclass(frozen=True)
 class Surfaces:
     """Answer /v1/responses and /v1/messages over the chat's parts."""
 
-    def __init__(self, reader: PromptReader, answering: Answering) -> None:
-        self._reader = reader
-        self._answering = answering
+    reader: PromptReader
+    answering: Answering
 
     async def count_tokens(self, asked: SurfaceBody, request: Request) -> Response:
         """Return the number of a prompt's tokens."""
@@ -120,9 +121,9 @@ class Surfaces:
         tokens = len(prompt.token_ids)
 
         async def replied() -> Reply:
-            [[answer]] = await self._answering.answers(asked.chat, [prompt], request)
-            parser = self._reader.tools.parser(asked.chat.offer)
-            spoken = Spoken(self._reader.token_text, parser, prompt.reasoning)
+            [[answer]] = await self.answering.answers(asked.chat, [prompt], request)
+            parser = self.reader.tools.parser(asked.chat.offer)
+            spoken = Spoken(self.reader.token_text, parser, prompt.reasoning)
             return SurfaceReply(asked.writer(answer.request_id, tokens), answer, spoken)
 
         def failed(error: ApiError) -> str:
@@ -135,7 +136,7 @@ class Surfaces:
         known: dict[str, list[int]] = {}
         try:
             caps = False if asked.shortens else asked.caps
-            return await self._reader.chat(asked.chat, caller, known, caps=caps)
+            return await self.reader.chat(asked.chat, caller, known, caps=caps)
         except ApiError as error:
             if not (asked.shortens and error.code == TOO_LONG):
                 raise asked.named(error) from error
@@ -156,7 +157,7 @@ class Surfaces:
             messages = [*head, *(message for turn in turns[without:] for message in turn)]
             try:
                 shorter = chat.model_copy(update={"messages": messages})
-                found = await self._reader.chat(shorter, caller, known, caps=False)
+                found = await self.reader.chat(shorter, caller, known, caps=False)
             except ApiError as error:
                 if error.code != TOO_LONG:
                     raise
