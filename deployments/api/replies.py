@@ -18,13 +18,13 @@ from deployments.api.messages import Plain, function_call
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.tools.family import ToolFamily
 from deployments.api.tools.fields import Offer
-from deployments.api.tools.parser import Spoken
-from deployments.api.tools.pieces import (
+from deployments.api.tools.parser import (
     Arguments,
     Call,
     CallBroken,
     CallStart,
     Piece,
+    Spoken,
     Text,
     Thought,
     calls_in,

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from deployments.api.event_stream import Event
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
+from deployments.api.tools.parser import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ApiError
 from schemas import DecodeChunk
 

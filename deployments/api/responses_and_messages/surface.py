@@ -21,8 +21,7 @@ from deployments.api.replies import data, usage
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.responses_and_messages.message_writer import MessageWriter
 from deployments.api.responses_and_messages.response_writer import ResponseWriter
-from deployments.api.tools.parser import Spoken
-from deployments.api.tools.pieces import Piece, settled
+from deployments.api.tools.parser import Piece, Spoken, settled
 from deployments.errors import ApiError
 from deployments.guard.caller import Caller
 from deployments.request.answered import Answer

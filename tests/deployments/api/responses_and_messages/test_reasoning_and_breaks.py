@@ -4,7 +4,7 @@ import pytest
 
 from deployments.api.responses_and_messages.message_writer import MessageWriter
 from deployments.api.responses_and_messages.response_writer import ResponseWriter
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Text, Thought
+from deployments.api.tools.parser import Arguments, CallBroken, CallStart, Text, Thought
 from deployments.errors import ApiError
 
 BROKEN = [CallStart(0, "call_1", "add"), Arguments(0, '{"a"'), CallBroken(0, "...")]

@@ -7,8 +7,7 @@ import pytest
 from deployments.api.tools.family import calls_or
 from deployments.api.tools.fields import FunctionTool, offered
 from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED
-from deployments.api.tools.parser import ToolCallParser
-from deployments.api.tools.pieces import Text, calls_in
+from deployments.api.tools.parser import Text, ToolCallParser, calls_in
 from schemas import Grammar
 from workers.grammar.compiler import compiled, wrapped
 from workers.grammar.specification import GrammarError

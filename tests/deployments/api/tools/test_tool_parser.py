@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, Format, format_of
-from deployments.api.tools.parser import MOST_AGAIN, ToolCallParser
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Text, calls_in, settled
+from deployments.api.tools.parser import (
+    MOST_AGAIN,
+    Arguments,
+    CallBroken,
+    CallStart,
+    Text,
+    ToolCallParser,
+    calls_in,
+    settled,
+)
 
 OFFERED = ("get_current_temperature", "get_temperature_date", "trending_songs", "get_weather")
 
