@@ -5,7 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -97,7 +97,7 @@ class FairThreads(Generic[Tool]):
         queue.running += 1
         loop, began = asyncio.get_running_loop(), time.perf_counter()
 
-        def ended(done: Future[Any]) -> None:
+        def ended(done: asyncio.Future[Any]) -> None:
             self._idle.append(tool)
             queue.running -= 1
             seconds = time.perf_counter() - began
@@ -113,7 +113,4 @@ class FairThreads(Generic[Tool]):
                 result.set_exception(error)
             self._start()
 
-        def report(done: Future[Any]) -> None:
-            loop.call_soon_threadsafe(ended, done)
-
-        self._pool.submit(call, tool).add_done_callback(report)
+        loop.run_in_executor(self._pool, call, tool).add_done_callback(ended)

@@ -111,6 +111,17 @@ def build_table(
     return with_preferred(table, options.default_method)
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Mean seconds of `count` steps of one method at a batch size and context length."""
+
+    method: int
+    batch: float
+    context: float
+    seconds: float
+    count: float
+
+
 def step_samples(profile: Profile, names: Sequence[str], batches: Sequence[int]) -> list[Sample]:
     """Return step times by method (its index in `names`), batch and context.
 
@@ -268,17 +279,6 @@ def profiled_acceptance(
         return tokens, steps
     cells = np.divide(tokens, steps, out=np.ones_like(tokens), where=steps > 0.0)
     return count(deviations, -np.log(np.maximum(1.0, cells)))
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Mean seconds of `count` steps of one method at a batch size and context length."""
-
-    method: int
-    batch: float
-    context: float
-    seconds: float
-    count: float
 
 
 def grid(

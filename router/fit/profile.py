@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from router.fit.speedup import MIN_TOKENS, baseline_of, speedup
+from router.fit.speedup import MIN_TOKENS, baseline_of
 from schemas.base import Schema
 from schemas.json_files import read_record, records
 from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
@@ -123,7 +123,7 @@ class Profile:
             if cell is None or cell.output_tokens < MIN_TOKENS:
                 return None
             rates.append(cell.output_tokens / cell.seconds)
-        return [speedup(rates[0], rate) for rate in rates[1:]]
+        return [rate / rates[0] for rate in rates[1:]]
 
     def only(self, ids: Collection[str]) -> Self:
         """Return the profile of the prompts with these ids.
