@@ -133,6 +133,11 @@ class TableUpdate(Schema):
     live: Live
 
 
+def _sizes(known: dict[str, Any]) -> tuple[int, int]:
+    """Return the clusters and methods of a table's fields that are read before its arrays."""
+    return len(known["assignment"]), len(known["methods"])
+
+
 class RoutingTable(Schema):
     """k clusters, m methods, t temperature bands, B batch sizes, C context lengths.
 
@@ -178,28 +183,12 @@ class RoutingTable(Schema):
     output_count: Array
     speedup: Array
     speedup_count: Array
-    live: Live
+    live: Live = Field(default_factory=lambda known: Live.nothing(*_sizes(known)))
     features: tuple[str, ...] = ()
-    regression: Array
-    regression_range: Array
-    regression_mean: Array
+    regression: Array = Field(default_factory=lambda known: np.zeros((_sizes(known)[1], 0)))
+    regression_range: Array = Field(default_factory=lambda known: np.zeros((_sizes(known)[1], 2)))
+    regression_mean: Array = Field(default_factory=lambda known: np.zeros(_sizes(known)))
     provenance: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_file(cls, values: Any) -> Any:
-        """Fill in what a file may lack: nothing was learned; without a regression its arrays are
-        empty."""
-        if not isinstance(values, dict):
-            return values
-        k, m = len(values.get("assignment", ())), len(values.get("methods", ()))
-        return {
-            "regression": np.zeros((m, 0)),
-            "regression_range": np.zeros((m, 2)),
-            "regression_mean": np.zeros((k, m)),
-            "live": Live.nothing(k, m),
-            **values,
-        }
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from fsspec.implementations.local import LocalFileSystem
 
+from deployments.errors import Troubles
 from deployments.head_training.rounds import Reservoir
 from deployments.learning.state_store import (
     file_system,
@@ -149,26 +150,20 @@ class Samples:
         self._stored: set[str] = set()
         self._erased: dict[str, float] = {}
         self._tidied = -math.inf
-        self._problem: str | None = None
+        self._troubles = Troubles(
+            logger,
+            f"{self.uri}: new samples may be in memory only, and the store keeps samples that have "
+            "expired or are erased",
+        )
         self._lock = threading.Lock()
 
     def take(self, batch: Sequence[Sample] = ()) -> None:
         """Add samples, and delete from the store what may no longer be there. Raises nothing."""
-        problem: str | None = None
         with self._lock:
             for sample in batch:
                 self._add(sample.model_copy(update={"target": self._target}))
-            try:
+            with self._troubles.logged():
                 self._write()
-            except Exception as error:  # each file system has exceptions of its own
-                problem = f"{self.uri}: {str(error) or type(error).__name__}"
-                if self._problem is None:
-                    logger.warning(
-                        "until this is fixed, new samples may be in memory only, and the store "
-                        "keeps samples that have expired or are erased: %s",
-                        problem,
-                    )
-            self._problem = problem
 
     def kept(self) -> list[Sample]:
         """Return the samples that are kept now, without those that have expired."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from deployments.artifacts import exchanged_heads
+from deployments.errors import Troubles
 from deployments.head_training.rounds import (
     answer_tokens,
     are_enough,
@@ -74,20 +75,14 @@ class HeadTrainer:
         self._lacking = set[HeadPart]()
         """Parts for which it was said what a round lacks."""
         self._look = 0.0
-        self._problem: str | None = None
+        self._troubles = Troubles(logger, "no head is tuned")
 
     def step(self) -> None:
         """Begin a round, or take its result, as is due. Waits for the store. Raises nothing."""
         if time.monotonic() < self._look:
             return
-        problem: str | None = None
-        try:
+        with self._troubles.logged():
             self._go_on()
-        except Exception as error:  # each file system has exceptions of its own
-            problem = str(error) or type(error).__name__
-            if problem != self._problem:
-                logger.warning("no head is tuned until this is fixed: %s", problem)
-        self._problem = problem
         self._look = time.monotonic() + LOOK_SECONDS
 
     def hold(self) -> None:

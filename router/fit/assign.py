@@ -13,7 +13,7 @@ from router.acceptance import ANSWER_TOKENS, learns_acceptance
 from router.fit.profile import Profile, ProfileError, prompt_key
 from router.fit.speedup import harmonic_mean
 from router.preferred import with_preferred
-from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable, temperature_band
+from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable, temperature_band
 
 # scikit-learn is imported where a grid is fitted: see router.cluster.
 
@@ -67,7 +67,7 @@ def build_table(
     if not names:
         raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
     label_of = labels_of(profile, vectors, centroids)
-    k, m = len(centroids), len(names)
+    k = len(centroids)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
     tokens, counts = profiled_acceptance(profile, names, label_of, k, {})
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
@@ -95,10 +95,6 @@ def build_table(
         output_count=output_count,
         speedup=speedup,
         speedup_count=speedup_count,
-        live=Live.nothing(k, m),
-        regression=np.zeros((m, 0)),
-        regression_range=np.zeros((m, 2)),
-        regression_mean=np.zeros((k, m)),
         provenance={
             "prompt_tokens": [round(float(p), 2) for p in prompt_tokens],
             "profiled_prompts": len(profile.prompts),
