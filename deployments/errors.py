@@ -114,23 +114,24 @@ def unavailable(message: str) -> ApiError:
 
 
 class Troubles:
-    """Log what keeps repeated work from being done, once for each cause in a row.
+    """Log what keeps repeated work from being done, once for each kind of error in a row.
 
     meaning: what is so until it is fixed.
     """
 
     def __init__(self, logger: logging.Logger, meaning: str) -> None:
         self._logger, self._meaning = logger, meaning
-        self._last: str | None = None
+        self._last: type[Exception] | None = None
 
     @contextmanager
     def logged(self) -> Iterator[None]:
         """Do the work in the block, which raises nothing."""
-        why: str | None = None
+        kind: type[Exception] | None = None
         try:
             yield
         except Exception as error:  # file systems and actors have exceptions of their own
-            why = str(error) or type(error).__name__
-            if why != self._last:
+            kind = type(error)
+            if kind is not self._last:
+                why = str(error) or kind.__name__
                 self._logger.warning("%s until this is fixed: %s", self._meaning, why)
-        self._last = why
+        self._last = kind
