@@ -6,6 +6,7 @@ from schemas.config import (
     EngineConfig,
     FeedbackConfig,
     MethodDeployment,
+    MethodSpec,
     RouterConfig,
 )
 from schemas.decode import (
@@ -33,7 +34,6 @@ from schemas.head_training import (
 )
 from schemas.http import GuardConfig, HttpConfig
 from schemas.load import HeadCounts, LoadReport
-from schemas.method import MethodSpec
 from schemas.observation import Decision, DecodeStats, DrafterStats, Observation, Reason
 from schemas.routing import (
     CONDITIONS,

@@ -1,5 +1,7 @@
-"""One configuration for files, flags and Ray Serve's args."""
+"""One configuration for files, flags and Ray Serve's args, and the methods that it names."""
 
+import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -7,10 +9,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from schemas.base import Settings
+from schemas.base import Schema, Settings
 from schemas.http import HttpConfig
-from schemas.method import MethodSpec
 
+Role = Literal["drafter", "tree", "stop", "verifier"]
+PLAIN_METHODS = ("naive", "vllm_naive")
+"""Plain decoding by our engine and by vLLM."""
+Setting = bool | int | float | str | tuple[int, ...] | tuple[float, ...]
 DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
 
@@ -118,6 +123,25 @@ class EngineConfig(Settings):
         if self.openai is not None and self.datastore is not None:
             raise ValueError("openai: its servers read no datastore: leave datastore or openai out")
         return self
+
+
+class MethodSpec(Schema):
+    """Engine + drafter + tree + stop + verifier, with each part's settings by role."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    engine: Literal["torch", "vllm"] = "torch"
+    drafter: str = "none"
+    tree: str = "chain"
+    stop: str = "fixed"
+    verifier: str = "target_choice"
+    lossless: bool
+    source: str = Field(description="paper section, arXiv number or project the rule comes from")
+    settings: dict[Role, dict[str, Setting]] = Field(default_factory=dict)
+
+    def settings_hash(self) -> str:
+        """Return twelve hex digits over everything that changes how the method decodes."""
+        body = self.model_dump(mode="json", exclude={"source"})
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
 
 
 class MethodDeployment(Settings):

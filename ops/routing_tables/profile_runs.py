@@ -16,9 +16,8 @@ from ops.common.decoding import EncodedPrompt, Engines, answer_to, decode, encod
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup
 from ops.routing_tables.profile_store import ProfileStore, meta_of
-from router.fit.profile import Profile
+from router.fit.profile import Profile, ProfileRow, StepRow
 from schemas import DecodeChunk, DecodeRequest, SamplingParams
-from schemas.profile import ProfileRow, StepRow
 from workers.bundle import load_bundle
 from workers.engine import Engine
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ops.common.decoding import EncodedPrompt
     from ops.common.settings import Setup
     from ops.routing_tables.traced import TracedAnswer
-    from schemas.profile import ProfileMeta
+    from router.fit.profile import ProfileMeta
 
 BATCH = 16
 """Answers that are decoded and traced together."""

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from ops.common.boundary import InputError
 from ops.routing_tables.profile_store import drop_unfinished_line, refuse_other_settings
+from router.fit.profile import ProfileMeta
 from router.fit.speedup import BASELINE
 from schemas.base import Schema
 from schemas.json_files import records
-from schemas.profile import ProfileMeta
 
 
 class TracedAnswer(Schema):

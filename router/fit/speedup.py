@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from schemas.method import PLAIN_METHODS
+from schemas.config import PLAIN_METHODS
 
 BASELINE, VLLM_BASELINE = PLAIN_METHODS
 RESAMPLES = 4000
