@@ -155,20 +155,19 @@ class Feedback:
         self._called = time.monotonic()
         self._callers.called(ingress)
         taken = await self._learn(observations, ingress, at_once=leaving)
+        table: RoutingTable | TableUpdate | None = self._learner.table
+        if known is None or (table.fit_id, table.version) == known:
+            table = None
+        elif table.fit_id == known[0]:
+            table = table.update()
         return Exchange(
-            table=None if known is None else self._newer(known),
+            table=table,
             taken=taken,
             acknowledged=self._callers.acknowledged(ingress),
             epoch=self._storage.epoch,
             problem=self._storage.problem,
             drift=self._learner.report(),
         )
-
-    def _newer(self, known: tuple[str, int]) -> RoutingTable | TableUpdate | None:
-        table = self._learner.table
-        if (table.fit_id, table.version) == known:
-            return None
-        return table.update() if table.fit_id == known[0] else table
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
         """Learn the step times of a replica that has just started; its machine may differ from the

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
@@ -137,9 +138,9 @@ class Surfaces:
             caps = False if asked.shortens else asked.caps
             return await self.reader.chat(asked.chat, caller, known, caps=caps)
         except ApiError as error:
-            if not (asked.shortens and error.code == TOO_LONG):
-                raise asked.named(error) from error
-            shorter = await self._shortened(asked.chat, caller, known)
+            shorter = None
+            if asked.shortens and error.code == TOO_LONG:
+                shorter = await self._shortened(asked.chat, caller, known)
             if shorter is None:
                 raise asked.named(error) from error
             return shorter
@@ -149,13 +150,16 @@ class Surfaces:
     ) -> Prompt | None:
         """Return the prompt with as few of the first turns left out as are too much; None if the
         last turn alone is too long."""
-        head, turns = _turns(chat)
+        messages = chat.messages
+        head = len([*takewhile(lambda one: one.role in ("system", "developer"), messages)])
+        # Each turn but the first begins with a user's message.
+        turns = [head, *(i for i in range(head + 1, len(messages)) if messages[i].role == "user")]
         found, few, most = None, 1, len(turns) - 1
         while few <= most:
             without = (few + most) // 2
-            messages = [*head, *(message for turn in turns[without:] for message in turn)]
+            left = [*messages[:head], *messages[turns[without] :]]
             try:
-                shorter = chat.model_copy(update={"messages": messages})
+                shorter = chat.model_copy(update={"messages": left})
                 found = await self.reader.chat(shorter, caller, known, caps=False)
             except ApiError as error:
                 if error.code != TOO_LONG:
@@ -164,21 +168,6 @@ class Surfaces:
             else:
                 most = without - 1
         return found
-
-
-def _turns(chat: ChatRequest) -> tuple[list[Any], list[list[Any]]]:
-    """Return the instructions that a conversation begins with, and its turns: each begins with a
-    user's message."""
-    head: list[Any] = []
-    turns: list[list[Any]] = []
-    for message in chat.messages:
-        if not turns and message.role in ("system", "developer"):
-            head.append(message)
-        elif message.role == "user" or not turns:
-            turns.append([message])
-        else:
-            turns[-1].append(message)
-    return head, turns
 
 
 class SurfaceReply(Reply):
