@@ -129,11 +129,8 @@ class Profile:
 
     @property
     def baseline(self) -> str:
-        """The plain method that speedups are over. Raises ProfileError without one."""
-        try:
-            return baseline_of(self.meta.methods)
-        except ValueError as error:
-            raise ProfileError(str(error)) from error
+        """The plain method that speedups are over. Raises ValueError without one."""
+        return baseline_of(self.meta.methods)
 
     def paired(self, methods: Sequence[str] | None = None) -> Paired:
         """Return paired speedups of the given methods (default: all) over the baseline.
