@@ -12,7 +12,6 @@ from urllib.parse import quote
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette._utils import get_route_path
-from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.types import Lifespan
 
@@ -64,14 +63,6 @@ MOST_NAMES = 32
 LONGEST_NAME = 64
 """Characters of a name. Names come from the client and go into a header and the log."""
 
-
-class ModelName(StringConvertor):
-    """A model's name in a path, which may have slashes."""
-
-    regex = ".+"
-
-
-register_url_convertor("model", ModelName())
 
 Asked = TypeVar("Asked", bound=Input)
 Handler = Callable[[Any, Request], Awaitable[Response]]
@@ -138,7 +129,7 @@ class HttpApi:
         add("/admin/routing/reset", self.reset, methods=["POST"], openapi_extra=resets)
         for path, reads, summary in (
             ("/v1/models", self.models, "The models a request may name"),
-            ("/v1/models/{name:model}", self.model, "One model"),
+            ("/v1/models/{name:path}", self.model, "One model"),
             ("/v1/routing", self.routing, "The active routing table"),
             ("/health", self.health, "Whether a prompt can be answered"),
             ("/admin/config", self.admin_config, "The active configuration"),
