@@ -26,7 +26,7 @@ from router.predict import expected_output
 from router.preferred import kept, preferred
 from router.table import RoutingTableError
 from router.times import MachineSpeed
-from schemas import DriftReport, Live, Observation, RoutingTable, condition_of
+from schemas import Live, Observation, RoutingTable, condition_of
 from schemas.observation import WARM_UP
 
 KEPT = 0.25
@@ -60,7 +60,7 @@ class Learner:
         self._doubted = np.zeros(len(table.methods))
         self._heads: dict[str, int] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._watch = DriftWatch(table)
+        self.watch = DriftWatch(table)
         self._found: dict[int, acceptance.Posterior] = {}
         self._learned = True
         """Whether that makes another version of the table."""
@@ -111,10 +111,6 @@ class Learner:
         self._learned |= bool(changed)
         return bool(changed)
 
-    def report(self) -> DriftReport:
-        """Return the state of the drift test."""
-        return self._watch.report()
-
     def _accept(self, observation: Observation) -> bool:
         identity = observation.observation_id
         usable = (
@@ -132,7 +128,7 @@ class Learner:
     def _learn(self, observation: Observation) -> None:
         stats, m = observation.stats, self._table.methods.index(observation.stats.method)
         if observation.vector is not None:
-            self._watch.see(observation.vector)
+            self.watch.see(observation.vector)
         if not observation.failed:
             self._speed.observe(self._table, observation)
         if observation.policy == WARM_UP:

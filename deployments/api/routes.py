@@ -211,7 +211,7 @@ class HttpApi:
         return JSONResponse(explanation(decision, prompt, self._link.table))
 
     async def health(self) -> Response:
-        ready = self._answerer.ready()
+        ready = self._answerer.calls.ready()
         hosted = ready | self._answerer.starting.startable(ready).keys()
         if not hosted:
             raise unavailable("starting: no replica is ready yet")

@@ -166,7 +166,7 @@ class Feedback:
             acknowledged=self._callers.acknowledged(ingress),
             epoch=self._storage.epoch,
             problem=self._storage.problem,
-            drift=self._learner.report(),
+            drift=self._learner.watch.report(),
         )
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
@@ -277,7 +277,7 @@ class Feedback:
             self._callers.stored(self._storage.stored)  # a slow call may have ended since
             if observations:
                 self._learner.observe(self._callers.new(ingress, observations))
-                self._metrics.reported(self._learner.report())
+                self._metrics.reported(self._learner.watch.report())
             if self._is_due(at_once):  # not if it was stored while this call waited
                 if self._storage.snapshot_due:
                     try:

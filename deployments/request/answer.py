@@ -79,7 +79,7 @@ class Answerer:
         streams = served.streams
         self.circuits = Circuits(streams, metrics, served.clock)
         self.in_flight = InFlight(lambda: link.loads, lambda: link.table, served.clock)
-        self._calls = Calls(streams, link, self.circuits, self.in_flight)
+        self.calls = Calls(streams, link, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
         self._link = link
         self.config = config
@@ -120,7 +120,7 @@ class Answerer:
             cluster=cluster,
             held=self.in_flight.held(prompt.token_ids, prompt.scope),
         )
-        allowed, ready = prompt.deadline_seconds, self.ready()
+        allowed, ready = prompt.deadline_seconds, self.calls.ready()
         constraints = Constraints(
             pinned=prompt.pinned,
             healthy=ready or self._methods,
@@ -139,10 +139,6 @@ class Answerer:
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
         return decision, vector
-
-    def ready(self) -> frozenset[str]:
-        """Return the methods that report a live replica."""
-        return self._calls.ready()
 
     async def answers(self, prompt: Prompt) -> list[Answer]:
         """Return `prompt.choices` answers under one decision, each with a seed of its own.
@@ -174,7 +170,7 @@ class Answerer:
 
     async def _answer(self, prompt: Prompt, routed: Routed) -> Answer:
         cut = partial(self._learn_cut, routed.decision, prompt)
-        answer = Answer(self._calls, routed, prompt, cut)
+        answer = Answer(self.calls, routed, prompt, cut)
         first = await answer.next()
         took = time.perf_counter() - routed.started
         self._metrics.first_chunk.observe(took, tags={"method": answer.method})
