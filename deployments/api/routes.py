@@ -63,7 +63,6 @@ MOST_NAMES = 32
 LONGEST_NAME = 64
 """Characters of a name. Names come from the client and go into a header and the log."""
 
-
 Asked = TypeVar("Asked", bound=Input)
 Handler = Callable[[Any, Request], Awaitable[Response]]
 """Takes the validated body and the request."""
@@ -110,8 +109,8 @@ class HttpApi:
         posted: tuple[tuple[str, Handler, type[Input], str], ...] = (
             ("/v1/chat/completions", self.chat, ChatRequest, "Answer a conversation"),
             ("/v1/completions", self.completions, CompletionRequest, "Continue a text"),
-            ("/v1/responses", surfaces.answer, ResponsesRequest, "As OpenAI's Responses"),
-            ("/v1/messages", surfaces.answer, MessagesRequest, "As Anthropic's Messages"),
+            ("/v1/responses", surfaces.answer, ResponsesRequest, "Answer as OpenAI's Responses do"),
+            ("/v1/messages", surfaces.answer, MessagesRequest, "Answer as Anthropic's Messages do"),
             ("/v1/messages/count_tokens", surfaces.count_tokens, CountRequest, "Count tokens"),
             ("/v1/embeddings", self.embed, EmbeddingRequest, "The router's vectors of texts"),
             ("/tokenize", self.tokenize, TokenizeRequest, "The tokens of a text or a conversation"),
