@@ -21,6 +21,8 @@ class MessageWriter:
         self._stops = sorted(stops, key=len, reverse=True)
         self._stop: str | None = None
         self._tokens = tokens
+        self._cached: int | None = None
+        """Of the prompt's tokens, as the first event says it."""
         self._content: list[dict[str, Any]] = []
         self._arguments = ""
         self._open = False
@@ -45,7 +47,8 @@ class MessageWriter:
 
     def begin(self, first: DecodeChunk | None, /) -> list[Event]:
         told = first and (first.stats or first)
-        usage = _usage(self._tokens, told.cached_prompt_tokens if told else 0, 0)
+        self._cached = told.cached_prompt_tokens if told else 0
+        usage = _usage(self._tokens, self._cached, 0)
         message = {**self._message, "content": [], "usage": usage}
         return [_event("message_start", message=message)]
 
@@ -71,7 +74,9 @@ class MessageWriter:
             reason = "stop_sequence"
             self._message["stop_sequence"] = self._stop
         self._message["stop_reason"] = reason
-        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        cached = self._cached
+        if cached is None:  # the response is not streamed
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
         counts = _usage(self._tokens, cached, usage["completion_tokens"])
         counts["speculative"] = usage["speculative"]
         self._message["usage"] = counts
