@@ -1,5 +1,9 @@
-"""Errors as clients expect them: one object, one status, the parameter named."""
+"""Errors as clients expect them: one object, one status, the parameter named. And those of repeated
+work, as the log has them."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 RETRY_AFTER_SECONDS = 1
@@ -107,3 +111,27 @@ def overloaded(message: str) -> ApiError:
 def unavailable(message: str) -> ApiError:
     """Return the error for a time in which no method can answer."""
     return ApiError(503, message, code="unavailable")
+
+
+class Troubles:
+    """Log what keeps repeated work from being done, once for each kind of error in a row.
+
+    meaning: what is so until it is fixed.
+    """
+
+    def __init__(self, logger: logging.Logger, meaning: str) -> None:
+        self._logger, self._meaning = logger, meaning
+        self._last: type[Exception] | None = None
+
+    @contextmanager
+    def logged(self) -> Iterator[None]:
+        """Do the work in the block, which raises nothing."""
+        kind: type[Exception] | None = None
+        try:
+            yield
+        except Exception as error:  # file systems and actors have exceptions of their own
+            kind = type(error)
+            if kind is not self._last:
+                why = str(error) or kind.__name__
+                self._logger.warning("%s until this is fixed: %s", self._meaning, why)
+        self._last = kind

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -84,11 +84,9 @@ class Ingress:
         self._user_config: Mapping[str, Any] = {}
         self._metrics = metrics = Metrics()
         encoder = served_encoder(config)
+        self._loads = LoadsLine(connect(load_board))
         self._link = FeedbackLink(
-            served_table(config),
-            connect(feedback_actor),
-            LoadsLine(connect(load_board)),
-            metrics,
+            served_table(config), connect(feedback_actor), self._loads, metrics
         )
         training = config.feedback.drafter_training
         self._samples = SampleLine(connect(head_training_actor)) if training else None
@@ -169,15 +167,21 @@ class Ingress:
 
     @asynccontextmanager
     async def _exchanging(self) -> AsyncIterator[None]:
-        async with AsyncExitStack() as exchanges:
-            await exchanges.enter_async_context(self._link.exchanging())
-            if self._samples is not None:
-                await exchanges.enter_async_context(self._samples.sending())
-            if self._look is not None:
-                follow = partial(self._follow, self._look)
-                following = asyncio.create_task(forever(follow, lambda _: LOOK_SECONDS))
-                exchanges.callback(following.cancel)
+        """Exchange in the background during the block; at its end send what still waits."""
+        loops = [self._link.exchange_forever(), self._loads.fetch_forever()]
+        if self._samples is not None:
+            loops.append(self._samples.send_forever())
+        if self._look is not None:
+            loops.append(forever(partial(self._follow, self._look), lambda _: LOOK_SECONDS))
+        going_on = [asyncio.create_task(loop) for loop in loops]
+        try:
             yield
+        finally:
+            for task in going_on:
+                task.cancel()
+            await self._link.exchange(everything=True)
+            if self._samples is not None:
+                await self._samples.send()
 
 
 class Remote:

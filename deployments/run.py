@@ -77,15 +77,15 @@ class StartError(ValueError):
     """This machine cannot run the configuration; the message says what a replica reports."""
 
 
-def say_at_once(line: str) -> None:
+def say(line: str) -> None:
     """Print a line without buffering, also to a file."""
     print(line, flush=True)
 
 
-def serve_forever(config: AppConfig, say: Say = say_at_once, stage: Say = say_at_once) -> None:
+def serve_forever(config: AppConfig, stage: Say) -> None:
     """Run the service until SIGINT or SIGTERM, then stop everything that was started here.
 
-    say: prints the addresses. stage: prints what the start does.
+    stage: prints what the start does.
 
     Start a local Ray, or join the one that RAY_ADDRESS names (whose proxies must listen on this
     machine at `http.port`). Raises PortTakenError, ConfigError or StartError before anything is
@@ -104,7 +104,7 @@ def serve_forever(config: AppConfig, say: Say = say_at_once, stage: Say = say_at
             stage("warming up")
             _wait_ready(_address(config))
             stage("ready")
-            _announce(config, say)
+            _announce(config)
             while True:
                 signal.pause()
     except StopRequested:
@@ -224,7 +224,7 @@ def _wait_ready(address: str) -> None:
     raise StartError(f"not ready after {READY_SECONDS:.0f} s; /health says: {answer}")
 
 
-def _announce(config: AppConfig, say: Say) -> None:
+def _announce(config: AppConfig) -> None:
     address, bundle, engine = _address(config), load_bundle(config.bundle), config.engine
     model, context = bundle.name, context_length(bundle, engine)
     say(f"methods     {', '.join(method.name for method in config.methods)}")

@@ -37,7 +37,6 @@ class Constraints:
     healthy: frozenset[str]
     startable: Mapping[str, float] = field(default_factory=dict)
     pinned: str | None = None
-    lossless_only: bool = False
     excluded: frozenset[str] = field(default_factory=frozenset)
     resting: frozenset[str] = field(default_factory=frozenset)
     deadline_seconds: float | None = None
@@ -54,11 +53,10 @@ def obstacles_of(
     config: RouterConfig,
 ) -> dict[str, Reason | None]:
     """Return by method the reason why it may not answer, or None if it may."""
-    lossless_only = constraints.lossless_only or not config.lossy
     obstacles: dict[str, Reason | None] = {}
     for name in table.methods:
         # A request that pins a method has decided about losslessness.
-        lossy = lossless_only and constraints.pinned != name and not table.lossless.get(name)
+        lossy = not config.lossy and constraints.pinned != name and not table.lossless.get(name)
         sick = name not in constraints.healthy or name in loads.unwell
         retired = config.weights.get(name) == 0.0 and constraints.pinned != name
         if name in constraints.excluded or lossy or retired:

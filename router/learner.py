@@ -26,7 +26,7 @@ from router.predict import expected_output
 from router.preferred import kept, preferred
 from router.table import RoutingTableError
 from router.times import MachineSpeed
-from schemas import DriftReport, Live, Observation, RoutingTable, condition_of
+from schemas import Live, Observation, RoutingTable, condition_of
 from schemas.observation import WARM_UP
 
 KEPT = 0.25
@@ -35,6 +35,11 @@ version of a head. And the probability that the profile is wrong about that head
 
 REMEMBERED_IDS = 4096
 """Observation ids that are kept to count each observation once."""
+
+
+_BY_CLUSTER, _BY_CELL = ("output", "answers"), ("weight", "total", "steps")
+_BY_METHOD = "failures", "latest", "doubted"
+"""Arrays of a Learner that survive a restart."""
 
 
 class Learner:
@@ -55,7 +60,7 @@ class Learner:
         self._doubted = np.zeros(len(table.methods))
         self._heads: dict[str, int] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._watch = DriftWatch(table)
+        self.watch = DriftWatch(table)
         self._found: dict[int, acceptance.Posterior] = {}
         self._learned = True
         """Whether that makes another version of the table."""
@@ -106,10 +111,6 @@ class Learner:
         self._learned |= bool(changed)
         return bool(changed)
 
-    def report(self) -> DriftReport:
-        """Return the state of the drift test."""
-        return self._watch.report()
-
     def _accept(self, observation: Observation) -> bool:
         identity = observation.observation_id
         usable = (
@@ -127,7 +128,7 @@ class Learner:
     def _learn(self, observation: Observation) -> None:
         stats, m = observation.stats, self._table.methods.index(observation.stats.method)
         if observation.vector is not None:
-            self._watch.see(observation.vector)
+            self.watch.see(observation.vector)
         if not observation.failed:
             self._speed.observe(self._table, observation)
         if observation.policy == WARM_UP:
@@ -240,22 +241,15 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Return what must survive a restart, as JSON values for `restore`."""
-        table = self.table
+        table, names = self.table, (*_BY_CLUSTER, *_BY_CELL, *_BY_METHOD)
         return {
+            **{name: getattr(self, f"_{name}").tolist() for name in names},
             "fit_id": table.fit_id,
             "version": table.version,
             "methods": list(table.methods),
             "assignment": [list(row) for row in table.assignment],
-            "weight": self._weight.tolist(),
-            "total": self._total.tolist(),
-            "steps": self._steps.tolist(),
-            "output": self._output.tolist(),
-            "answers": self._answers.tolist(),
-            "failures": self._failures.tolist(),
-            "latest": self._latest.tolist(),
             "times": self._speed.state(),
             "heads": self._heads,
-            "doubted": self._doubted.tolist(),
             "seen": list(self._seen),
         }
 
@@ -273,14 +267,14 @@ class Learner:
                 )
             learner = cls(table)
             version = int(state["version"])
-            learner._output[:] = np.asarray(state["output"])
-            learner._answers[:] = np.asarray(state["answers"])
+            for name in _BY_CLUSTER:
+                getattr(learner, f"_{name}")[:] = np.asarray(state[name])
             old = {name: index for index, name in enumerate(state["methods"])}
             places = {m: old[name] for m, name in enumerate(table.methods) if name in old}
             here, there = list(places), list(places.values())
-            for name in ("weight", "total", "steps"):
+            for name in _BY_CELL:
                 getattr(learner, f"_{name}")[:, here] = np.asarray(state[name])[:, there]
-            for name in ("failures", "latest", "doubted"):
+            for name in _BY_METHOD:
                 getattr(learner, f"_{name}")[here] = np.asarray(state[name])[there]
             learner._heads = {str(part): int(n) for part, n in state["heads"].items()}
             if list(table.methods) == state["methods"]:

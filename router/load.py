@@ -27,7 +27,8 @@ class Forecast(NamedTuple):
     in its batch take longer steps while it runs, and wait for its prefill. As many requests as
     stand in line before it are expected behind it, and wait for its share of the replica's time.
     These delay others in turn. idle: what it would take on a usual replica without load that holds
-    as much of the prompt.
+    as much of the prompt. alone: on one that holds nothing of it. reading: the prefill's share of
+    that.
     """
 
     seconds: float
@@ -35,6 +36,8 @@ class Forecast(NamedTuple):
     first: float = 0.0
     per_token: float = 0.0
     idle: float = 0.0
+    alone: float = 0.0
+    reading: float = 0.0
 
 
 class Prospect:
@@ -52,16 +55,6 @@ class Prospect:
         self._steps = (max(0.0, output - 1.0) / accepted).tolist()
         self._prefills = predict.prefills(table, features.prompt_tokens)
         self._alone = [self._times.of(m, 1.0) for m in range(len(table.methods))]
-
-    def alone(self) -> dict[str, float]:
-        """Predict seconds by method on an idle replica."""
-        figures = zip(self._table.methods, self._prefills, self._steps, self._alone, strict=True)
-        return {name: prefill + n * alone for name, prefill, n, alone in figures}
-
-    def prefill_shares(self) -> list[float]:
-        """Return the share [m] of the prefill in the seconds on an idle replica."""
-        figures = zip(self._prefills, self._steps, self._alone, strict=True)
-        return [prefill / max(prefill + n * alone, 1e-9) for prefill, n, alone in figures]
 
     def under(self, loads: ReplicaLoads) -> dict[str, Forecast]:
         """Forecast every method of the table on the healthy replica that takes its next request.
@@ -102,10 +95,12 @@ class Prospect:
 
     def _forecast(self, m: int, place: "_Place") -> Forecast:
         steps, prefill = self._steps[m], self._prefills[m]
+        decoding = steps * self._alone[m]
+        alone = prefill + decoding
+        reading = prefill / max(alone, 1e-9)
         if place is _IDLE:
-            decoding = steps * self._alone[m]
             per_token = decoding / self._later_tokens
-            return Forecast(prefill + decoding, 0.0, prefill, per_token, prefill + decoding)
+            return Forecast(alone, 0.0, prefill, per_token, alone, alone, reading)
         if place.held:
             prefill = predict.prefill_seconds(self._table, m, self._prompt_tokens, place.held)
         batch, line, slower = place.batch, place.line, place.slower
@@ -130,7 +125,9 @@ class Prospect:
             delay=slower * delay,
             first=slower * (place.waiting + prefill),
             per_token=slower * steps * step / self._later_tokens,
-            idle=prefill + steps * self._alone[m],
+            idle=prefill + decoding,
+            alone=alone,
+            reading=reading,
         )
 
 

@@ -27,10 +27,10 @@ class Candidate:
     method: its index in the table. predicted: seconds under the present load. The next three are
     divided by the method's weight in the configuration and count what its failures cost, because
     methods are compared by them: alone: seconds on an idle replica. idle: `alone` with what the
-    replica holds of the prompt. cost: `predicted` plus `delay`. first: seconds until the first
-    token. per_token: between later tokens. delay: seconds by which it delays other requests. error:
-    standard deviation of the logarithm of `alone`. method_error: the part of it that all prompts
-    share. obstacle: why it should not answer.
+    replica holds of the prompt. cost: `predicted` plus the seconds by which it delays others.
+    first: seconds until the first token. per_token: between later tokens. error: standard deviation
+    of the logarithm of `alone`. method_error: the part of it that all prompts share. obstacle: why
+    it should not answer.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Candidate:
     cost: float
     first: float
     per_token: float
-    delay: float
     error: float
     method_error: float
     obstacle: Reason | None = None
@@ -55,17 +54,16 @@ def candidates_of(
     config: RouterConfig,
 ) -> dict[str, Candidate]:
     """Return all methods of the table by name, without obstacles."""
-    prospect = Prospect(table, features)
-    alone, busy, live = prospect.alone(), prospect.under(loads), table.live
+    forecasts, live = Prospect(table, features).under(loads), table.live
     errors = live.gain_error[features.cluster, :, features.condition].tolist()
     rows = zip(
-        *(table.methods, prospect.prefill_shares(), live.loss.tolist(), errors),
+        *(forecasts.items(), live.loss.tolist(), errors),
         *(live.method_error.tolist(), live.step_error.tolist(), live.prefill_error.tolist()),
         strict=True,
     )
     candidates = {}
-    for m, (name, reading, loss, cell, method, step, prefill) in enumerate(rows):
-        forecast, start = busy[name], constraints.startable.get(name, 0.0)
+    for m, ((name, forecast), loss, cell, method, step, prefill) in enumerate(rows):
+        start, reading = constraints.startable.get(name, 0.0), forecast.reading
         seconds = forecast.seconds + start
         factor = (1.0 + loss) / (config.weights.get(name) or 1.0)
         prefill *= reading
@@ -73,12 +71,11 @@ def candidates_of(
             name=name,
             method=m,
             predicted=seconds,
-            alone=factor * alone[name],
+            alone=factor * forecast.alone,
             idle=factor * (forecast.idle + start),
             cost=factor * (seconds + forecast.delay),
             first=forecast.first + start,
             per_token=forecast.per_token,
-            delay=forecast.delay,
             error=hypot((1.0 - reading) * hypot(cell, step), prefill),
             method_error=hypot((1.0 - reading) * hypot(method, step), prefill),
         )

@@ -177,11 +177,6 @@ def _ratio(machine: _Machine, method: int, batch: float) -> float:
     return alone * exp(full * batch_fullness(batch)) if full and batch > 1.0 else alone
 
 
-def step_seconds(table: RoutingTable, method: int, batch: float, context: float) -> float:
-    """Return seconds per step: bilinear on the grid, linear beyond its largest batch."""
-    return StepTimes(table, context).of(method, batch)
-
-
 def measured_prefill(table: RoutingTable, method: int, read_tokens: float) -> float:
     """Return the profiled seconds to the first token when this many prompt tokens are read."""
     constant, per_token = _machine(table).prefill[method]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from router import predict
 from router.acceptance import Floats, acceptance
 from schemas import TEMPERATURE_BANDS, RoutingTable
-from schemas.method import PLAIN_METHODS
+from schemas.config import PLAIN_METHODS
 
 HYSTERESIS = 0.03
 """Least advantage of another method, for a new preferred method and under load."""

@@ -19,31 +19,11 @@ from router.preferred import kept, with_preferred
 from router.prompt import NAMES
 from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable
 from schemas.json_files import read_json, validated
+from schemas.routing import LIVE_AXES, TABLE_AXES
 from schemas.text_files import FileError, open_file
 
 JSON_FILE = "routing.json"
 ARRAYS_FILE = "routing.npz"
-
-METHOD_AXIS = {
-    "acceptance_tokens": 1,
-    "acceptance_steps": 1,
-    "step_seconds": 0,
-    "step_count": 0,
-    "prefill_seconds": 0,
-    "speedup": 1,
-    "speedup_count": 1,
-    "regression": 0,
-    "regression_range": 0,
-    "regression_mean": 1,
-}
-"""The arrays of a table that have a method axis, and which axis it is."""
-
-LIVE_METHOD_AXIS = {
-    **dict.fromkeys(("gain", "gain_error", "steps"), 1),
-    **dict.fromkeys(("method_error", "step_ratio", "batch_ratio", "step_error"), 0),
-    **dict.fromkeys(("prefill_ratio", "prefill_error", "loss", "latest"), 0),
-}
-"""The same for the arrays of `Live`."""
 
 
 class RoutingTableError(ValueError):
@@ -151,12 +131,11 @@ def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
         )
     indices = [i for i, name in enumerate(table.methods) if name in methods]
     names = tuple(table.methods[i] for i in indices)
-    arrays = _taken(table, METHOD_AXIS, indices)
-    live = table.live.model_copy(update=_taken(table.live, LIVE_METHOD_AXIS, indices))
+    live = table.live.model_copy(update=_taken(table.live, LIVE_AXES, indices))
     small = RoutingTable.model_validate(
         {
             **dict(table),
-            **arrays,
+            **_taken(table, TABLE_AXES, indices),
             "live": live,
             "methods": names,
             "assignment": ((names[0],) * len(TEMPERATURE_BANDS),) * len(table.assignment),
@@ -173,10 +152,14 @@ def restrict(table: RoutingTable, methods: Sequence[str]) -> RoutingTable:
 
 
 def _taken(
-    record: RoutingTable | Live, axes: Mapping[str, int], indices: Sequence[int]
+    record: RoutingTable | Live, axes_of: Mapping[str, str], indices: Sequence[int]
 ) -> dict[str, NDArray[np.float64]]:
-    """Return a record's arrays for some methods (by index)."""
-    return {n: np.take(getattr(record, n), indices, axis=axis) for n, axis in axes.items()}
+    """Return a record's arrays with a method axis, for some methods (by index)."""
+    return {
+        name: np.take(getattr(record, name), indices, axis=axes.index("m"))
+        for name, axes in axes_of.items()
+        if "m" in axes
+    }
 
 
 def _encoder(info: EncoderInfo) -> str:

@@ -6,6 +6,7 @@ from schemas.config import (
     EngineConfig,
     FeedbackConfig,
     MethodDeployment,
+    MethodSpec,
     RouterConfig,
 )
 from schemas.decode import (
@@ -17,17 +18,22 @@ from schemas.decode import (
     SamplingParams,
     TokenLogprobs,
 )
-from schemas.head_version import (
+from schemas.head_training import (
+    LEAST_CONVERSATIONS,
     Canary,
+    Gain,
     HeadOrigin,
+    HeadPart,
     HeadsInForce,
     HeadVersion,
     PastRounds,
+    Sample,
     SampleSpan,
+    TuningJob,
+    Verdict,
 )
 from schemas.http import GuardConfig, HttpConfig
 from schemas.load import HeadCounts, LoadReport
-from schemas.method import MethodSpec
 from schemas.observation import Decision, DecodeStats, DrafterStats, Observation, Reason
 from schemas.routing import (
     CONDITIONS,
@@ -42,5 +48,3 @@ from schemas.routing import (
     condition_of,
     temperature_band,
 )
-from schemas.sample import Sample
-from schemas.tuning import LEAST_CONVERSATIONS, Gain, HeadPart, TuningJob, Verdict

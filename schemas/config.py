@@ -1,15 +1,21 @@
-"""One configuration for files, flags and Ray Serve's args."""
+"""One configuration for files, flags and Ray Serve's args, and the methods that it names."""
 
+import hashlib
+import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from schemas.base import Settings
+from schemas.base import Schema, Settings
 from schemas.http import HttpConfig
-from schemas.method import MethodSpec
-from schemas.vllm import AdapterName, OpenAIConfig
 
+Role = Literal["drafter", "tree", "stop", "verifier"]
+PLAIN_METHODS = ("naive", "vllm_naive")
+"""Plain decoding by our engine and by vLLM."""
+Setting = bool | int | float | str | tuple[int, ...] | tuple[float, ...]
 DEFAULT_PORTFOLIO = ("naive", "draft_verify", "ngram", "medusa", "eagle2", "eagle3")
 
 
@@ -23,6 +29,52 @@ class DatastoreConfig(Settings):
         description="those who look up: `tenant NAME` or `key NAME`, as http.guard.isolation "
         "groups requests; null: every request",
     )
+
+
+def _plain(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise ValueError(
+            f"{name!r} is no adapter's name: use up to 64 letters, digits, dots, hyphens and _"
+        )
+    return name
+
+
+AdapterName = Annotated[str, AfterValidator(_plain)]
+"""Stands in a model's name, between colons."""
+
+
+class OpenAIConfig(Settings):
+    """vLLM servers to which requests of vLLM's methods are forwarded."""
+
+    urls: tuple[str, ...] = Field(
+        min_length=1,
+        description="the servers, such as http://10.0.0.5:8000/v1; each has a replica",
+    )
+    model: str | None = Field(
+        default=None, min_length=1, description="its name on the servers  [default: the bundle's]"
+    )
+    api_key_file: Path | None = Field(default=None, description="a file with the servers' API key")
+
+    @model_validator(mode="after")
+    def _addresses(self) -> Self:
+        for url in self.urls:
+            if "@" in url:
+                raise ValueError("urls: leave user and password out; name a key in api_key_file")
+            if not is_address(url) or not url.endswith("/v1") or {"?", "#"} & {*url}:
+                raise ValueError(f"urls: expected an address like http://host:8000/v1, got {url!r}")
+        if len(set(self.urls)) < len(self.urls):
+            raise ValueError("urls: each server may be named once")
+        return self
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is the address of an HTTP server."""
+    try:
+        parts = urlsplit(text)
+        there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of a port that is none, and of half an IPv6 address
+        return False
+    return bool(there) and text.isprintable() and " " not in text
 
 
 class EngineConfig(Settings):
@@ -71,6 +123,25 @@ class EngineConfig(Settings):
         if self.openai is not None and self.datastore is not None:
             raise ValueError("openai: its servers read no datastore: leave datastore or openai out")
         return self
+
+
+class MethodSpec(Schema):
+    """Engine + drafter + tree + stop + verifier, with each part's settings by role."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    engine: Literal["torch", "vllm"] = "torch"
+    drafter: str = "none"
+    tree: str = "chain"
+    stop: str = "fixed"
+    verifier: str = "target_choice"
+    lossless: bool
+    source: str = Field(description="paper section, arXiv number or project the rule comes from")
+    settings: dict[Role, dict[str, Setting]] = Field(default_factory=dict)
+
+    def settings_hash(self) -> str:
+        """Return twelve hex digits over everything that changes how the method decodes."""
+        body = self.model_dump(mode="json", exclude={"source"})
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
 
 
 class MethodDeployment(Settings):

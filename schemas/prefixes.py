@@ -1,9 +1,10 @@
 """Hashes that name the prefixes of prompts which a replica's cache holds."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b, sha256
+from itertools import islice, takewhile
 
 BLOCK = 32
 """Tokens of the shortest prefix that has a hash, and the least between two."""
@@ -19,17 +20,17 @@ HASH_BYTES = 4
 """Bytes of a hash. A collision only sends a request to a replica that holds less than expected."""
 
 
+def _lengths() -> Iterator[int]:
+    """Yield the lengths of the prefixes that have hashes, ascending."""
+    length = BLOCK
+    while True:
+        yield length
+        length += max(BLOCK, length // COARSENING // BLOCK * BLOCK)
+
+
 def prefix_lengths(tokens: int) -> list[int]:
     """Return the lengths of the prefixes of this many tokens that have hashes, ascending."""
-    lengths, length = list[int](), BLOCK
-    while length <= tokens:
-        lengths.append(length)
-        length = _next(length)
-    return lengths
-
-
-def _next(length: int) -> int:
-    return length + max(BLOCK, length // COARSENING // BLOCK * BLOCK)
+    return list(takewhile(lambda length: length <= tokens, _lengths()))
 
 
 def prefix_hashes(tokens: Sequence[int], scope: str) -> list[bytes]:
@@ -53,7 +54,4 @@ def _key(scope: str) -> bytes:
 @lru_cache
 def hashed_lengths(count: int) -> list[int]:
     """Return the lengths of the first `count` prefixes that have hashes."""
-    lengths = list[int]()
-    for _ in range(count):
-        lengths.append(_next(lengths[-1] if lengths else 0))
-    return lengths
+    return list(islice(_lengths(), count))

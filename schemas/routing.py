@@ -62,6 +62,28 @@ class MeasuredUnder(Schema):
     bundle: str = Field(description="name and content hash of the model bundle")
 
 
+LIVE_AXES: dict[str, str] = {
+    **dict.fromkeys(("gain", "gain_error"), "kmc"),
+    "steps": "km",
+    "output": "k2",
+    "answers": "k",
+    **dict.fromkeys(("method_error", "step_ratio", "batch_ratio", "step_error"), "m"),
+    **dict.fromkeys(("prefill_ratio", "prefill_error", "loss", "latest"), "m"),
+}
+"""The axes of Live's arrays: k clusters, m methods, c conditions."""
+TABLE_AXES: dict[str, str] = {
+    "centroids": "kd",
+    **dict.fromkeys(("acceptance_tokens", "acceptance_steps"), "kmt"),
+    **dict.fromkeys(("step_seconds", "step_count"), "mBC"),
+    **dict.fromkeys(("output_tokens", "output_count"), "k"),
+    **dict.fromkeys(("speedup", "speedup_count", "regression_mean"), "km"),
+    **dict.fromkeys(("prefill_seconds", "regression_range"), "m2"),
+    "regression": "mf",
+}
+"""The axes of a table's own arrays: d dimensions, t temperature bands, B batch sizes, C context
+lengths, f inputs of the regression."""
+
+
 class Live(Schema):
     """What a table has learned while serving; k clusters, m methods, c conditions.
 
@@ -95,22 +117,10 @@ class Live(Schema):
     @classmethod
     def nothing(cls, k: int, m: int) -> Self:
         """Return the record of a table that has learned nothing."""
-        cells = (k, m, len(CONDITIONS))
-        return cls(
-            gain=np.zeros(cells),
-            gain_error=np.zeros(cells),
-            method_error=np.zeros(m),
-            steps=np.zeros((k, m)),
-            output=np.zeros((k, 2)),
-            answers=np.zeros(k),
-            step_ratio=np.ones(m),
-            batch_ratio=np.ones(m),
-            step_error=np.zeros(m),
-            prefill_ratio=np.ones(m),
-            prefill_error=np.zeros(m),
-            loss=np.zeros(m),
-            latest=np.zeros(m),
-        )
+        sizes = {"k": k, "m": m, "c": len(CONDITIONS), "2": 2}
+        shapes = {name: [sizes[axis] for axis in axes] for name, axes in LIVE_AXES.items()}
+        # Ratios are factors, all others are sums or logarithms.
+        return cls(**{n: np.full(of, 1.0 * n.endswith("_ratio")) for n, of in shapes.items()})
 
 
 class TableUpdate(Schema):
@@ -121,6 +131,11 @@ class TableUpdate(Schema):
     version: int = Field(ge=0)
     assignment: Favourites
     live: Live
+
+
+def _sizes(known: dict[str, Any]) -> tuple[int, int]:
+    """Return the clusters and methods of a table's fields that are read before its arrays."""
+    return len(known["assignment"]), len(known["methods"])
 
 
 class RoutingTable(Schema):
@@ -168,52 +183,22 @@ class RoutingTable(Schema):
     output_count: Array
     speedup: Array
     speedup_count: Array
-    live: Live
+    live: Live = Field(default_factory=lambda known: Live.nothing(*_sizes(known)))
     features: tuple[str, ...] = ()
-    regression: Array
-    regression_range: Array
-    regression_mean: Array
+    regression: Array = Field(default_factory=lambda known: np.zeros((_sizes(known)[1], 0)))
+    regression_range: Array = Field(default_factory=lambda known: np.zeros((_sizes(known)[1], 2)))
+    regression_mean: Array = Field(default_factory=lambda known: np.zeros(_sizes(known)))
     provenance: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_file(cls, values: Any) -> Any:
-        """Fill in what a file may lack: nothing was learned; without a regression its arrays are
-        empty."""
-        if not isinstance(values, dict):
-            return values
-        k, m = len(values.get("assignment", ())), len(values.get("methods", ()))
-        return {
-            "regression": np.zeros((m, 0)),
-            "regression_range": np.zeros((m, 2)),
-            "regression_mean": np.zeros((k, m)),
-            "live": Live.nothing(k, m),
-            **values,
-        }
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
-        k, m, t = len(self.assignment), len(self.methods), len(TEMPERATURE_BANDS)
-        grid = (m, len(self.batch_grid), len(self.context_grid))
-        expected = {
-            "centroids": (k, self.encoder.dimension),
-            "acceptance_tokens": (k, m, t),
-            "acceptance_steps": (k, m, t),
-            "step_seconds": grid,
-            "step_count": grid,
-            "prefill_seconds": (m, 2),
-            "output_tokens": (k,),
-            "output_count": (k,),
-            "speedup": (k, m),
-            "speedup_count": (k, m),
-            "regression": (m, self.encoder.dimension + len(self.features) if self.features else 0),
-            "regression_range": (m, 2),
-            "regression_mean": (k, m),
-        }
-        expected |= {n: v.shape for n, v in dict(Live.nothing(k, m)).items()}
+        t, d = len(TEMPERATURE_BANDS), self.encoder.dimension
+        sizes = {"k": len(self.assignment), "m": len(self.methods), "t": t, "d": d, "2": 2}
+        sizes |= {"B": len(self.batch_grid), "C": len(self.context_grid), "c": len(CONDITIONS)}
+        sizes["f"] = d + len(self.features) if self.features else 0
         arrays = dict(self) | dict(self.live)
-        for name, shape in expected.items():
-            actual = arrays[name].shape
+        for name, axes in (TABLE_AXES | LIVE_AXES).items():
+            actual, shape = arrays[name].shape, tuple(sizes[axis] for axis in axes)
             if actual != shape:
                 raise ValueError(f"{name} has shape {actual}, expected {shape}")
         if any(len(row) != t for row in self.assignment):

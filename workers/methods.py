@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas import MethodSpec, SamplingParams
-from schemas.method import Setting
+from schemas.config import Setting
 
 METHOD_KEY = "specadapt_method"
 """Key of a request's method in vLLM's extra arguments."""

@@ -3,7 +3,7 @@ headers."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fastapi import Request
@@ -34,24 +34,22 @@ SHARES: Mapping[Priority, float] = {"low": 0.25, "normal": 0.75, "high": 1.0}
 only the replicas refuse."""
 
 
+@dataclass(frozen=True)
 class Answering:
     """Answer prompts within what the caller and the request's headers allow."""
 
-    def __init__(
-        self, answerer: Answerer, link: FeedbackLink, config: Callable[[], AppConfig]
-    ) -> None:
-        self._answerer = answerer
-        self._link = link
-        self._config = config
+    answerer: Answerer
+    link: FeedbackLink
+    config: Callable[[], AppConfig]
 
     async def answers(
         self, asked: GenerationRequest, prompts: Sequence[Prompt], request: Request
     ) -> list[list[Answer]]:
         """Return each prompt's answers, which have their first chunks. Raises ApiError as
         `Answerer.answers`, and 429 where the caller's limits do not allow them."""
-        caller, config = caller_of(request), self._config()
+        caller, config = caller_of(request), self.config()
         priority = min(caller.priority, asked.most_urgent, key=SHARES.__getitem__)
-        shed(priority, self._link.loads, config.engine.max_waiting)
+        shed(priority, self.link.loads, config.engine.max_waiting)
         allowed = min(
             filter(None, (deadline_of(request.headers), config.http.max_answer_seconds)),
             default=None,
@@ -71,7 +69,7 @@ class Answering:
         read = sum(len(prompt.token_ids) for prompt in prompts)
         caller.read(read)
         asking = [
-            self._answerer.answers(of_caller(prompt, scope=caller.scope_of(prompt.scope)))
+            self.answerer.answers(of_caller(prompt, scope=caller.scope_of(prompt.scope)))
             for prompt in prompts
         ]
         try:

@@ -20,8 +20,6 @@ MAX_CHARACTERS = 8192
 
 UNSUPPORTED = "unsupported_parameter"
 
-_NOBODY = Caller()
-
 Text = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS)]
 
 
@@ -62,7 +60,7 @@ class Embeddings:
         """Return the names that a request may give as its model."""
         return [] if self._encoder is None else [self._encoder.info.name]
 
-    async def answer(self, asked: EmbeddingRequest, caller: Caller = _NOBODY) -> dict[str, Any]:
+    async def answer(self, asked: EmbeddingRequest, caller: Caller) -> dict[str, Any]:
         """Return the response body. The caller is charged for the texts' tokens, and for counting
         them.
 

@@ -5,7 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -19,11 +19,7 @@ Tool = TypeVar("Tool")
 Result = TypeVar("Result")
 Spent = Callable[[float], None]
 _Key = tuple[str, int]
-_Waiting = tuple[asyncio.Future[Any], Callable[[Any], Any], Spent]
-
-
-def _free(_seconds: float) -> None:
-    """Charge nobody."""
+_Waiting = tuple[asyncio.Future[Any], Callable[[Any], Any], Spent | None]
 
 
 @dataclass
@@ -53,7 +49,7 @@ class FairThreads(Generic[Tool]):
         self._now = 0.0
 
     async def run(
-        self, owner: str, size: int, call: Callable[[Tool], Result], spent: Spent = _free
+        self, owner: str, size: int, call: Callable[[Tool], Result], spent: Spent | None = None
     ) -> Result:
         """Return the result of a call with one of the tools.
 
@@ -90,19 +86,24 @@ class FairThreads(Generic[Tool]):
         }
 
     def _run(
-        self, queue: _Queue, result: asyncio.Future[Any], call: Callable[[Tool], Any], spent: Spent
+        self,
+        queue: _Queue,
+        result: asyncio.Future[Any],
+        call: Callable[[Tool], Any],
+        spent: Spent | None,
     ) -> None:
         self._now = max(self._now, queue.seconds)
         tool = self._idle.pop()
         queue.running += 1
         loop, began = asyncio.get_running_loop(), time.perf_counter()
 
-        def ended(done: Future[Any]) -> None:
+        def ended(done: asyncio.Future[Any]) -> None:
             self._idle.append(tool)
             queue.running -= 1
             seconds = time.perf_counter() - began
             queue.seconds += seconds
-            spent(seconds)
+            if spent is not None:
+                spent(seconds)
             error = done.exception()
             if result.done():
                 pass
@@ -112,7 +113,4 @@ class FairThreads(Generic[Tool]):
                 result.set_exception(error)
             self._start()
 
-        def report(done: Future[Any]) -> None:
-            loop.call_soon_threadsafe(ended, done)
-
-        self._pool.submit(call, tool).add_done_callback(report)
+        loop.run_in_executor(self._pool, call, tool).add_done_callback(ended)

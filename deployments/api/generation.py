@@ -8,16 +8,22 @@ Defaults are the bundle's (`sampling` in its bundle.json), else OpenAI's: temper
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.api.input import Input
-from deployments.api.structured import StructuredRequest
+from deployments.api.structured import (
+    GUIDED,
+    GrammarField,
+    ResponseFormat,
+    StructuredOutputs,
+)
 from deployments.errors import ApiError, invalid
-from schemas import SamplingParams
+from schemas import Grammar, SamplingParams
 from schemas.keys import Priority
 
 MAX_CHOICES = 16
@@ -119,22 +125,15 @@ class Speculation(Input):
         return 0 if self.off else self.max_draft_tokens
 
 
-class GenerationRequest(StructuredRequest, ABC):
-    """What both endpoints share; the fields that OpenAI does not have are vLLM's, and `grammar`.
+class Decoding(Input):
+    """How a response is decoded: what every generating endpoint has under the same names.
 
-    `top_k` 0 and -1 keep the whole vocabulary. `priority` above 0 and `service_tier` "flex" put the
-    request among those that are refused first under load. `prompt_cache_key` and `cache_salt` are
-    scopes: only requests with the same ones share cached prefixes and past responses. `store` false
-    keeps the response out of the drafters' training.
+    Fields that OpenAI does not have are vLLM's, and `grammar`. `top_k` 0 and -1 keep the whole
+    vocabulary. `priority` above 0 puts the request among those that are refused first under load.
+    `prompt_cache_key` and `cache_salt` are scopes: only requests with the same ones share cached
+    prefixes and past responses.
     """
 
-    default_max_tokens: ClassVar[int | None]
-    """Output tokens where the request names no maximum; None: what the context has left."""
-    prompt_field: ClassVar[str]
-    without_effect = WITHOUT_EFFECT
-    only = ONLY
-
-    model: str
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=0, ge=-1, le=2**31 - 1)
@@ -145,27 +144,93 @@ class GenerationRequest(StructuredRequest, ABC):
     presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     frequency_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
     repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0)
-    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
-    max_tokens: int | None = Field(default=None, ge=1)
     min_tokens: int = Field(default=0, ge=0, le=2**31 - 1)
-    stop: _StopText | Annotated[list[_StopText], Field(max_length=MAX_STOPS, fail_fast=True)] = (
-        Field(default=[])
-    )
     stop_token_ids: Annotated[list[_Id], Field(max_length=MAX_BIASES, fail_fast=True)] = Field(
         default=[]
+    )
+    ignore_eos: bool = False
+    grammar: GrammarField | None = None
+    structured_outputs: StructuredOutputs | None = None
+    priority: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
+    prompt_cache_key: _Scope | None = None
+    cache_salt: _Scope | None = None
+    speculation: Speculation = Speculation()
+
+
+class GenerationRequest(Decoding, ABC):
+    """What chats and completions share. `service_tier` "flex" is a low priority too, and `store`
+    false keeps the response out of the drafters' training."""
+
+    default_max_tokens: ClassVar[int | None]
+    """Output tokens where the request names no maximum; None: what the context has left."""
+    prompt_field: ClassVar[str]
+    without_effect = WITHOUT_EFFECT
+    only = ONLY
+
+    model: str
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
+    max_tokens: int | None = Field(default=None, ge=1)
+    stop: _StopText | Annotated[list[_StopText], Field(max_length=MAX_STOPS, fail_fast=True)] = (
+        Field(default=[])
     )
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     return_token_ids: bool = False
-    priority: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
+    response_format: ResponseFormat = ResponseFormat(type="text")
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
-    prompt_cache_key: _Scope | None = None
-    cache_salt: _Scope | None = None
-    speculation: Speculation = Speculation()
     store: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_names(cls, value: Any) -> Any:
+        """Read GUIDED's fields as fields of `structured_outputs`."""
+        if not isinstance(value, dict):
+            return value
+        outputs = {n: value[old] for old, n in GUIDED.items() if value.get(old) is not None}
+        rest = {name: given for name, given in value.items() if name not in GUIDED}
+        if outputs and rest.get("structured_outputs") is not None:
+            raise invalid("structured_outputs", f"give either it or {', '.join(GUIDED)}")
+        return rest | {"structured_outputs": outputs} if outputs else rest
+
+    @cached_property
+    def wanted_grammar(self) -> tuple[str, Grammar] | None:
+        """Return the one grammar that the response has to follow, with its field; None without one.
+
+        Raises ApiError naming the field if there are two, if one lacks its text, or with
+        ignore_eos.
+        """
+        asked = list(self._grammars())
+        if self.structured_outputs is not None and not list(self.structured_outputs.grammars()):
+            why = "give one of json, regex, choice, grammar and json_object"
+            raise invalid("structured_outputs", why)
+        if not asked:
+            return None
+        if len(asked) > 1:
+            fields = [field for field, _ in asked]
+            raise invalid(fields[1].partition(".")[0], f"give either {fields[0]} or {fields[1]}")
+        if self.ignore_eos:
+            raise invalid("ignore_eos", "not possible with a grammar; leave it out")
+        return asked[0]
+
+    def _grammars(self) -> Iterator[tuple[str, Grammar]]:
+        form, given = self.response_format, self.grammar
+        if form.type == "json_object":
+            yield "response_format", Grammar(kind="json_object")
+        elif form.type == "json_schema":
+            if form.json_schema is None:
+                raise invalid("response_format.json_schema", "required with type 'json_schema'")
+            schema = json.dumps(form.json_schema.schema_)
+            yield "response_format.json_schema.schema", Grammar(kind="json_schema", text=schema)
+        if given is not None:
+            if (given.kind == "json_object") == bool(given.text):
+                why = "kind 'json_object' takes no text; all others need one"
+                raise invalid("grammar.text", why)
+            yield "grammar.text", Grammar(kind=given.kind, text=given.text)
+        if self.structured_outputs is not None:
+            yield from self.structured_outputs.grammars()
 
     @property
     def wanted_tokens(self) -> int | None:

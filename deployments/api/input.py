@@ -1,6 +1,7 @@
 """Reading and validation of request bodies, with errors that name the parameter."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -39,8 +40,6 @@ class Input(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-    drops_unknown: ClassVar[bool] = True
-    """False where an unknown field is an error whatever the context."""
     without_effect: ClassVar[Collection[str]] = ()
     """Names of fields that are accepted and not read, except where they are fields of the class."""
     only: ClassVar[Mapping[str, Sequence[Any]]] = MappingProxyType({})
@@ -66,7 +65,7 @@ class Input(BaseModel):
         for name in sorted(given.keys() & cls.only.keys() - known):
             _check_only(name, given.pop(name), cls.only[name])
         ignored = info.context
-        if cls.drops_unknown and isinstance(ignored, set):
+        if isinstance(ignored, set):
             ignored |= given.keys() - known
             return {k: v for k, v in given.items() if k in known}
         return given
@@ -76,8 +75,7 @@ class Input(BaseModel):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         schema = handler.resolve_ref_schema(handler(core_schema))
-        if cls.drops_unknown:
-            schema.pop("additionalProperties", None)
+        schema.pop("additionalProperties", None)
         for name, field in schema["properties"].items():
             if name not in schema.get("required", ()):
                 schema["properties"][name] = {"anyOf": [field, {"type": "null"}]}
@@ -115,6 +113,7 @@ class Foreign(Input):
         return value
 
 
+@dataclass(frozen=True)
 class ByField:
     """Tell the members of a union apart by the words that each one's field may say.
 
@@ -122,8 +121,8 @@ class ByField:
     what an object without the field says.
     """
 
-    def __init__(self, field: str = "type", absent: str = "") -> None:
-        self._field, self._absent = field, absent
+    field: str = "type"
+    absent: str = ""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -134,7 +133,7 @@ class ByField:
         tags = {
             f":{word}": one
             for one in objects
-            for word in get_args(one.model_fields[self._field].annotation)
+            for word in get_args(one.model_fields[self.field].annotation)
         }
         plain = next((one for one in members if one not in objects), objects[-1])
         if issubclass(objects[-1], Foreign):
@@ -142,9 +141,9 @@ class ByField:
 
         def tag(value: Any) -> str:
             if isinstance(value, dict):
-                said = value.get(self._field, self._absent)
+                said = value.get(self.field, self.absent)
             elif isinstance(value, BaseModel):
-                said = getattr(value, self._field)
+                said = getattr(value, self.field)
             else:
                 return ":plain"
             return f":{said}" if isinstance(said, str) and f":{said}" in tags else ":other"

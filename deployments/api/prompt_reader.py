@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 from deployments.api.generation import TOO_LONG, GenerationRequest
@@ -34,10 +35,6 @@ EMBEDDED_CHARACTERS = 8192
 _MESSAGE_BYTES = 64
 _TOKEN_BYTES = 4
 
-_NOBODY = Caller()
-
-_DEFAULTS = HttpConfig()
-
 
 class Chosen(NamedTuple):
     """What a model's name asks for: an adapter of the target, and the method that answers."""
@@ -51,16 +48,10 @@ class ModelNames:
 
     def __init__(self, bundle: str, methods: Iterable[str], adapters: Iterable[str]) -> None:
         self.bundle = bundle
-        by_method = {f"{bundle}:{method}": Chosen(None, method) for method in methods}
-        by_adapter = {f"{bundle}:{adapter}": Chosen(adapter) for adapter in adapters}
-        self.listed = (bundle, *by_method, *by_adapter)
+        pairs = product((None, *adapters), (None, *methods))
+        self._chosen = {":".join(filter(None, (bundle, *pair))): Chosen(*pair) for pair in pairs}
+        self.listed = tuple(name for name, pair in self._chosen.items() if None in pair)
         """The names of /v1/models. Those with adapter and method are left out: they are many."""
-        both = {
-            f"{name}:{pinned.method}": Chosen(chosen.adapter, pinned.method)
-            for name, chosen in by_adapter.items()
-            for pinned in by_method.values()
-        }
-        self._chosen = {bundle: Chosen(), **by_method, **by_adapter, **both}
 
     def chosen(self, model: str) -> Chosen:
         """Return what a name asks for. Raises ApiError 404 `model_not_found` for any other name."""
@@ -83,7 +74,7 @@ class PromptReader:
         bundle: Bundle,
         methods: Sequence[str],
         engine: EngineConfig,
-        http: HttpConfig = _DEFAULTS,
+        http: HttpConfig,
     ) -> None:
         self.names = ModelNames(bundle.name, methods, engine.lora_adapters)
         self._methods = tuple(methods)
@@ -102,7 +93,7 @@ class PromptReader:
     async def chat(
         self,
         request: ChatRequest,
-        caller: Caller = _NOBODY,
+        caller: Caller,
         known: dict[str, list[int]] | None = None,
         *,
         caps: bool | None = None,
@@ -138,9 +129,7 @@ class PromptReader:
             **_asked(request, chosen),
         )
 
-    async def completion(
-        self, request: CompletionRequest, caller: Caller = _NOBODY
-    ) -> list[Prompt]:
+    async def completion(self, request: CompletionRequest, caller: Caller) -> list[Prompt]:
         """Return one or several prompts.
 
         Raises ApiError for an unknown model, unknown token ids, or a prompt that is empty or does
@@ -153,7 +142,7 @@ class PromptReader:
             for field, given in request.prompts().items()
         ]
 
-    async def explained(self, request: ExplainRequest, caller: Caller = _NOBODY) -> Prompt:
+    async def explained(self, request: ExplainRequest, caller: Caller) -> Prompt:
         """Return the prompt of a routing question."""
         chat = ChatRequest(
             model=request.model or self.names.bundle,
@@ -163,7 +152,7 @@ class PromptReader:
         )
         return await self.chat(chat, caller)
 
-    async def tokenised(self, request: TokenizeRequest, caller: Caller = _NOBODY) -> dict[str, Any]:
+    async def tokenised(self, request: TokenizeRequest, caller: Caller) -> dict[str, Any]:
         """Return the response body with the tokens of a text or of messages.
 
         Raises ApiError for an unknown model, and for a text that is certainly longer than any
@@ -193,7 +182,7 @@ class PromptReader:
             "token_strs": names,
         }
 
-    async def text(self, request: DetokenizeRequest, caller: Caller = _NOBODY) -> str:
+    async def text(self, request: DetokenizeRequest, caller: Caller) -> str:
         """Return the text of tokens, special ones included. Raises ApiError for an unknown model or
         token, and for more tokens than the context has."""
         self.names.chosen(request.model or self.names.bundle)
@@ -306,7 +295,7 @@ class PromptReader:
         if request.prediction is None:
             return ()
         text = joined(request.prediction.content)
-        limit = TokenLimit(self._context_length, self._long_prediction, {})
+        limit = TokenLimit(self._context_length, self._long_prediction)
         read = self.tokenizers.read(
             caller, len(text.encode()), lambda each: limit.encode(each, text)
         )

@@ -1,47 +1,46 @@
-"""Answers as OpenAI's response bodies: whole, or as server-sent events."""
+"""Replies of chats and completions, as OpenAI's."""
 
 import json
 import time
 from asyncio import sleep
 from codecs import getincrementaldecoder
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-import pydantic_core
-from fastapi.responses import JSONResponse
-
-from deployments.api.generation import GenerationRequest, StreamOptions
+from deployments.api.event_stream import Reply
+from deployments.api.generation import GenerationRequest
 from deployments.api.logprobs import ChatLogprobs, CompletionLogprobs, joined
 from deployments.api.messages import Plain, function_call
 from deployments.api.request_bodies import ChatRequest
 from deployments.api.tools.family import ToolFamily
 from deployments.api.tools.fields import Offer
-from deployments.api.tools.parser import Spoken
-from deployments.api.tools.pieces import (
+from deployments.api.tools.parser import (
     Arguments,
     Call,
     CallBroken,
     CallStart,
-    Said,
+    Piece,
+    Spoken,
     Text,
     Thought,
+    calls_in,
+    settled,
 )
-from deployments.api.usage import usage
 from deployments.errors import ApiError
 from deployments.request.answered import Answer, interleaved
 from deployments.request.prompt import Prompt
-from schemas import DecodeChunk
+from schemas import DecodeChunk, DecodeStats
 from workers.text import TokenText
 
 _DONE = "data: [DONE]\n\n"
 
 
-class Reply:
-    """Write the responses of one request under one id, each prompt's choices in turn.
+class OpenAIReply(Reply):
+    """Write the responses under one id, each prompt's choices in turn.
 
     answers: per prompt its choices. tools: reads the calls in them.
     """
@@ -54,27 +53,28 @@ class Reply:
         tokens: TokenText,
         tools: ToolFamily,
     ) -> None:
+        super().__init__([answer for choices in answers for answer in choices])
         self._chat, self._ids = isinstance(asked, ChatRequest), asked.return_token_ids
+        self._options, self._told = asked.stream_options, dict[str, Any]()
         self._firsts = [choices[0] for choices in answers]
-        self._answers = [answer for choices in answers for answer in choices]
-        self._prompts = [
-            prompt for prompt, choices in zip(prompts, answers, strict=True) for _ in choices
-        ]
-        self._tokens = tokens
-        self._told: Mapping[str, Any] = {}
         first = prompts[0].sampling
         # A client that sums an echoed prompt's log probabilities needs one entry for every token.
-        self._hides_special = first.skip_special_tokens and first.prompt_logprobs is None
+        hides = first.skip_special_tokens and first.prompt_logprobs is None
         writer = ChatLogprobs if self._chat else CompletionLogprobs
-        self._logprobs = [writer(tokens, hides_special=self._hides_special) for _ in self._answers]
         offer, self._older = Offer(), False
         if isinstance(asked, ChatRequest):
             offer, self._older = asked.offer, bool(asked.functions)
         # Where the request names the function, the call is no decision.
         called = "function_call" if self._older else "stop" if offer.named else "tool_calls"
-        self._spoken = [
-            Spoken(tokens, tools.parser(offer), prompt.reasoning, called)
-            for prompt in self._prompts
+        self._choices = [
+            _Choice(
+                prompt,
+                Spoken(tokens, tools.parser(offer), prompt.reasoning, called),
+                writer(tokens, hides_special=hides),
+                DraftedRuns(tokens, hides_special=hides),
+            )
+            for prompt, choices in zip(prompts, answers, strict=True)
+            for _ in choices
         ]
         prefix = "chatcmpl" if self._chat else "cmpl"
         self._head = {
@@ -84,134 +84,86 @@ class Reply:
         }
 
     async def whole(self) -> dict[str, Any]:
-        """Return the response body without streaming. Raises ApiError if a response breaks off."""
-        choices = [_Choice(Said(prompt.echoed)) for prompt in self._prompts]
-        async with aclosing(interleaved(self._answers)) as chunks:
+        async with aclosing(interleaved(self.answers)) as chunks:
             async for index, chunk in (one async for arrived in chunks for one in arrived):
-                if not choices[index].begun:
-                    choices[index].begun = True
-                    choices[index].logprobs = self._of_prompt(index, chunk)
-                choices[index].add(chunk, self._spoken[index], self._logprobs[index].of(chunk))
+                self._choices[index].add(chunk)
                 await sleep(0)  # other responses go on between two choices
         chat = self._chat
         return {
             **self._head,
-            **(self._prompt_ids(0) if chat else {}),
+            **(self._prompt_ids(self._choices[0]) if chat else {}),
             "object": "chat.completion" if chat else "text_completion",
             "choices": [
                 {
                     "index": index,
                     **(
-                        {"message": message(choice.said, self._older)}
+                        {"message": message(choice.pieces, self._older)}
                         if chat
-                        else {"text": choice.said.text}
+                        else {"text": choice.prompt.echoed + text_of(choice.pieces)}
                     ),
                     "logprobs": choice.logprobs,
                     "finish_reason": choice.finish,
-                    **({} if chat else self._prompt_ids(index)),
+                    **({} if chat else self._prompt_ids(choice)),
                     **self._token_ids(choice.token_ids),
                 }
-                for index, choice in enumerate(choices)
+                for index, choice in enumerate(self._choices)
             ],
             "usage": self._usage(),
         }
 
-    async def events(
-        self, options: StreamOptions, told: Mapping[str, Any]
-    ) -> AsyncGenerator[str, None]:
-        """Yield server-sent events, those of chunks that arrive together as one piece.
-
-        The first piece has the roles, the last one the usage and [DONE]. A response that breaks off
-        ends with an error event instead. told: fields that the first event has in addition.
-        """
-        self._told = told
-        streamed = [self._streamed(index, options) for index in range(len(self._answers))]
-        said, left = self._roles(), len(self._answers)
-        try:
-            async with aclosing(interleaved(self._answers)) as arriving:
-                async for arrived in arriving:
-                    for index, chunk in arrived:
-                        said += self._of_chunk(index, chunk, streamed[index])
-                        left -= chunk.finish_reason is not None
-                    if not left:
-                        said += self._ending(options)
-                    if said:
-                        yield "".join(said)
-                        said = []
-        except ApiError as error:
-            if left:
-                yield "".join([*said, data(error.body())])
-        finally:
-            for answer in self._answers:
-                await answer.close()
-
-    def _streamed(self, index: int, options: StreamOptions) -> "_Streamed":
-        runs = DraftedRuns(self._tokens, hides_special=self._hides_special)
-        return _Streamed(
-            runs if options.include_drafted else None,
-            self._prompts[index].echoed,
-            # A chat's are in its first event.
-            {} if self._chat else self._prompt_ids(index),
-        )
-
-    def _roles(self) -> list[str]:
-        """Return the events that begin a chat's choices."""
+    def begin(self, told: Mapping[str, Any], _: DecodeChunk | None, /) -> list[str]:
+        self._told = dict(told)
         if not self._chat:
             return []
         begin = {"role": "assistant", "content": ""}
-        heads = [self._prompt_ids(0), *({} for _ in self._answers[1:])]
+        heads = [self._prompt_ids(self._choices[0]), *({} for _ in self.answers[1:])]
         return [self._event(index, head=head, delta=begin) for index, head in enumerate(heads)]
 
-    def _of_chunk(self, index: int, chunk: DecodeChunk, streamed: "_Streamed") -> Iterator[str]:
-        """Yield the events of one chunk."""
-        if streamed.echoed:
-            piece = self._piece(Text(streamed.echoed)) | streamed.prompt_ids
-            if streamed.runs is not None:
-                piece["drafted"] = [(streamed.echoed, False)]
-            yield self._event(index, logprobs=self._of_prompt(index, chunk), **piece)
-            streamed.echoed, streamed.prompt_ids = "", {}
-        logprobs, spoken = self._logprobs[index].of(chunk), self._spoken[index]
-        pieces = [one for one in spoken.of(chunk) if not isinstance(one, CallBroken)]
+    def of_chunk(self, index: int, chunk: DecodeChunk, /) -> Iterator[str]:
+        choice, drafts = self._choices[index], self._options.include_drafted
+        # A chat's are in its first event.
+        ids = {} if self._chat or choice.begun else self._prompt_ids(choice)
+        if not choice.begun and (echoed := choice.prompt.echoed):
+            piece = self._piece(Text(echoed)) | ids
+            if drafts:
+                piece["drafted"] = [(echoed, False)]
+            yield self._event(index, logprobs=choice.of_prompt(chunk), **piece)
+            choice.begun, ids = True, {}
+        logprobs = choice.writer.of(chunk)
+        pieces = [one for one in choice.spoken.of(chunk) if not isinstance(one, CallBroken)]
         more = {"logprobs": logprobs} | self._token_ids(chunk.token_ids)
-        if streamed.runs is not None and (drafted := streamed.runs.of(chunk)):
+        if drafts and (drafted := choice.runs.of(chunk)):
             more["drafted"] = drafted
         shown = pieces or any((logprobs or {}).values()) or "drafted" in more
         if shown or (self._ids and chunk.token_ids):
-            more |= streamed.prompt_ids
+            more |= ids
             # What belongs to the chunk goes with the first of its pieces.
             for said in pieces or [Text("")]:
                 yield self._event(index, **self._piece(said), **more)
                 more = {}
-            streamed.unsaid, streamed.prompt_ids = None, {}
+            choice.begun, choice.logprobs = True, None
         else:
-            streamed.unsaid = streamed.unsaid or logprobs
+            choice.logprobs = choice.logprobs or logprobs
         if chunk.finish_reason is not None:
-            finish = spoken.finish(chunk.finish_reason)
-            yield self._event(index, finish=finish, **self._end(), logprobs=streamed.unsaid)
+            finish = choice.spoken.finish(chunk.finish_reason)
+            end: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
+            yield self._event(index, finish=finish, **end, logprobs=choice.logprobs)
 
-    def _ending(self, options: StreamOptions) -> list[str]:
-        """Return the events after all choices have ended."""
-        if not options.include_usage:
+    def ending(self) -> list[str]:
+        if not self._options.include_usage:
             return [_DONE]
         return [data({**self._chunk_head(), "choices": [], "usage": self._usage()}), _DONE]
 
-    def _of_prompt(self, index: int, chunk: DecodeChunk) -> dict[str, Any] | None:
-        """Return the log probabilities of an echoed prompt, which the first chunk brings."""
-        prompt, writer = self._prompts[index], self._logprobs[index]
-        if prompt.sampling.prompt_logprobs is None or isinstance(writer, ChatLogprobs):
-            return None
-        return writer.of_prompt(prompt.token_ids, chunk.prompt_logprobs)
+    def failed(self, error: ApiError) -> list[str]:
+        return [data(error.body())]
 
-    def _usage(self) -> dict[str, Any] | None:
-        """Return OpenAI's usage with the speculative statistics; None before the last chunk."""
-        if any(answer.stats is None for answer in self._answers):
-            return None
-        reasoning = sum(spoken.reasoning_tokens for spoken in self._spoken)
-        return usage(self._answers, self._firsts, reasoning)
+    def _usage(self) -> dict[str, Any]:
+        reasoning = sum(choice.spoken.reasoning_tokens for choice in self._choices)
+        return usage(self.answers, self._firsts, reasoning)
 
-    def _prompt_ids(self, index: int) -> dict[str, Any]:
+    def _prompt_ids(self, choice: "_Choice") -> dict[str, Any]:
         """Return the ids of a choice's prompt as a field, if they are asked for."""
-        return {"prompt_token_ids": self._prompts[index].token_ids} if self._ids else {}
+        return {"prompt_token_ids": choice.prompt.token_ids} if self._ids else {}
 
     def _token_ids(self, ids: Sequence[int]) -> dict[str, Any]:
         return {"token_ids": ids} if self._ids else {}
@@ -221,9 +173,6 @@ class Reply:
             return {"delta": delta(piece, self._older)}
         assert isinstance(piece, Text)
         return {"text": piece.text}
-
-    def _end(self) -> dict[str, Any]:
-        return {"delta": {}} if self._chat else {"text": ""}
 
     def _event(
         self,
@@ -279,45 +228,38 @@ class DraftedRuns:
 
 
 @dataclass
-class _Streamed:
-    """Hold what the next events of a response have to say.
+class _Choice:
+    """Write one response: spoken, writer and runs read its chunks.
 
-    runs: None unless `include_drafted` is asked for. echoed: the prompt's text before the first
-    piece. prompt_ids: the field with the prompt's ids, for the first event. unsaid: log
-    probabilities of no visible token, for the last event.
+    begun: whether there was an event, or a chunk of a response that is not streamed. logprobs: of
+    all its tokens; in a stream those of no visible token, for the last event. pieces, token_ids,
+    finish: of a response that is not streamed.
     """
 
-    runs: DraftedRuns | None
-    echoed: str
-    prompt_ids: dict[str, Any]
-    unsaid: dict[str, Any] | None = None
-
-
-@dataclass
-class _Choice:
-    """Collect a response's chunks."""
-
-    said: Said
+    prompt: Prompt
+    spoken: Spoken
+    writer: ChatLogprobs | CompletionLogprobs
+    runs: DraftedRuns
     begun: bool = False
-    finish: str | None = None
     logprobs: dict[str, Any] | None = None
+    pieces: list[Piece] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
+    finish: str | None = None
 
-    def add(self, chunk: DecodeChunk, spoken: Spoken, logprobs: dict[str, Any] | None) -> None:
-        for piece in spoken.of(chunk):
-            self.said.add(piece)
+    def add(self, chunk: DecodeChunk) -> None:
+        if not self.begun:
+            self.begun, self.logprobs = True, self.of_prompt(chunk)
+        self.pieces += self.spoken.of(chunk)
         self.token_ids += chunk.token_ids
         if chunk.finish_reason is not None:
-            self.finish = spoken.finish(chunk.finish_reason)
-        self.logprobs = joined(self.logprobs, logprobs)
+            self.finish = self.spoken.finish(chunk.finish_reason)
+        self.logprobs = joined(self.logprobs, self.writer.of(chunk))
 
-
-class WholeResponse(JSONResponse):
-    """Write a response's body five times as fast as `json` does: log probabilities of several
-    choices have many megabytes, and no other response goes on meanwhile."""
-
-    def render(self, content: Any) -> bytes:
-        return pydantic_core.to_json(content)
+    def of_prompt(self, first: DecodeChunk) -> dict[str, Any] | None:
+        """Return the log probabilities of an echoed prompt, which the first chunk brings."""
+        if self.prompt.sampling.prompt_logprobs is None or isinstance(self.writer, ChatLogprobs):
+            return None
+        return self.writer.of_prompt(self.prompt.token_ids, first.prompt_logprobs)
 
 
 def data(body: Mapping[str, Any]) -> str:
@@ -325,14 +267,20 @@ def data(body: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-def message(said: Said, older: bool) -> dict[str, Any]:
+def text_of(pieces: Iterable[Piece]) -> str:
+    """Return the text in a whole response's pieces."""
+    return "".join(piece.text for piece in pieces if isinstance(piece, Text))
+
+
+def message(pieces: Iterable[Piece], older: bool) -> dict[str, Any]:
     """Return a whole response as a choice's message. older: a call is `function_call`."""
-    body: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
-    if said.reasoning:
-        body["reasoning_content"] = said.reasoning
-    if said.calls:
-        body["content"] = said.text or None
-        calls = [_call(call) for call in said.calls]
+    pieces = settled(pieces)
+    text, calls = text_of(pieces), [*map(_call, calls_in(pieces))]
+    body: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if thought := "".join(piece.text for piece in pieces if isinstance(piece, Thought)):
+        body["reasoning_content"] = thought
+    if calls:
+        body["content"] = text or None
         body |= {"function_call": calls[0]["function"]} if older else {"tool_calls": calls}
     return body
 
@@ -363,3 +311,62 @@ def _call(call: Call) -> Plain:
         custom = {"name": call.name, "input": call.arguments}
         return {"id": call.id, "type": "custom", "custom": custom}
     return function_call(call.id, call.name, call.arguments)
+
+
+_OF_THE_LONGEST = (
+    *("queue_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "sample_seconds"),
+    *("other_seconds", "stalled_seconds", "total_seconds", "mean_batch"),
+)
+
+
+def usage(
+    answers: Sequence[Answer], firsts: Sequence[Answer], reasoning_tokens: int = 0
+) -> dict[str, Any]:
+    """Return token counts and what speculation did, summed over the choices; a prompt counts once.
+
+    Seconds are the engine's, of the choice that took longest, since choices are decoded side by
+    side. `mean_acceptance_length` counts the bonus token; `routing_ms` is embedding and choosing.
+    If a method failed and another continued, all but the token counts are of the latter. firsts:
+    each prompt's first choice; the very first gives method and decision.
+    """
+    answer, choices = firsts[0], _stats(answers)
+    steps = sum(one.target_steps for one in choices)
+    tokens = sum(one.output_tokens for one in choices)
+    stats = max(choices, key=lambda one: one.total_seconds)
+    seconds = stats.total_seconds
+    speculative = {
+        "method": answer.method,
+        "cluster": answer.decision.cluster,
+        "reason": answer.reason,
+        "target_steps": steps,
+        "drafted_tokens": sum(one.drafted_tokens for one in choices),
+        "accepted_tokens": sum(one.accepted_tokens for one in choices),
+        "mean_acceptance_length": tokens / max(1, steps),
+        "tokens_per_s": tokens / seconds if seconds > 0 else 0.0,
+        **{name: getattr(stats, name) for name in _OF_THE_LONGEST},
+        "looping": any(one.looping for one in choices),
+        "routing_ms": answer.routed.seconds * 1e3,
+        "engine_first_token_ms": stats.first_token_seconds * 1e3,
+    }
+    completion_tokens = tokens + sum(one.earlier_tokens for one in answers)
+    read = sum(one.prompt_tokens for one in _stats(firsts))
+    prompt_tokens = read - sum(one.earlier_tokens for one in firsts)
+    cached_tokens = sum(one.cached_prompt_tokens for one in _stats(firsts))
+    accepted = sum(one.accepted_prediction_tokens for one in choices)
+    drafted = sum(one.drafted_prediction_tokens for one in choices)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+        "completion_tokens": completion_tokens,
+        "completion_tokens_details": {
+            "reasoning_tokens": reasoning_tokens,
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": drafted - accepted,
+        },
+        "total_tokens": prompt_tokens + completion_tokens,
+        "speculative": speculative,
+    }
+
+
+def _stats(answers: Sequence[Answer]) -> list[DecodeStats]:
+    return [answer.stats for answer in answers if answer.stats is not None]

@@ -185,7 +185,21 @@ class CompletionRequest(GenerationRequest):
         return {f"prompt[{index}]": one for index, one in enumerate(several)}
 
 
-class TokenizeRequest(Templated):
+class _Either(Input):
+    """A prompt, or messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Messages = Field(default=[], fail_fast=True)
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Self:
+        if (self.prompt is None) == (not self.messages):
+            raise ApiError(400, "give either prompt or messages", param="prompt")
+        return self
+
+
+class TokenizeRequest(_Either, Templated):
     """POST /tokenize: a text, or messages as a chat's prompt.
 
     A text gets the tokens that the tokenizer puts around it unless `add_special_tokens` is false,
@@ -195,16 +209,11 @@ class TokenizeRequest(Templated):
     without_effect = WITHOUT_EFFECT
     only = ONLY
 
-    model: str | None = None
-    prompt: str | None = None
-    messages: Messages = Field(default=[], fail_fast=True)
     add_special_tokens: bool | None = None
     return_token_strs: bool = False
 
     @model_validator(mode="after")
-    def _one_prompt(self) -> Self:
-        if (self.prompt is None) == (not self.messages):
-            raise ApiError(400, "give either prompt or messages", param="prompt")
+    def _specials(self) -> Self:
         if self.add_special_tokens and self.messages:
             why = "the chat template writes all special tokens; leave it out"
             raise invalid("add_special_tokens", why, "unsupported_parameter")
@@ -218,19 +227,14 @@ class DetokenizeRequest(Input):
     tokens: Annotated[list[_TokenId], Field(fail_fast=True)]
 
 
-class ExplainRequest(Input):
+class ExplainRequest(_Either):
     """POST /v1/routing/explain: a prompt (or messages) as it would be asked."""
 
-    model: str | None = None
-    prompt: str | None = None
-    messages: Messages = Field(default=[], fail_fast=True)
     temperature: float = Field(default=1.0, ge=0.0, le=2.0)
     max_tokens: int | None = Field(default=None, ge=1)
 
     def chat_messages(self) -> list[Message]:
-        """Return the conversation. Raises ApiError unless exactly one of the two forms is given."""
-        if (self.prompt is None) == (not self.messages):
-            raise ApiError(400, "give either prompt or messages", param="prompt")
+        """Return the conversation."""
         if self.prompt is not None:
             return [ChatMessage(role="user", content=self.prompt)]
         return self.messages
@@ -238,7 +242,5 @@ class ExplainRequest(Input):
 
 class RollbackRequest(Input):
     """POST /admin/routing/rollback: the number of a snapshot; left out: the newest one."""
-
-    drops_unknown: ClassVar[bool] = False
 
     snapshot: int | None = Field(default=None, ge=1, le=2**31 - 1)

@@ -12,27 +12,24 @@ from urllib.parse import quote
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette._utils import get_route_path
-from starlette.convertors import StringConvertor, register_url_convertor
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
+from starlette.types import Lifespan
 
 from deployments.api.answering import (
     Answering,
     caller_of,
-    headers_of,
     ignore,
     ignore_capped,
     slo_of,
 )
 from deployments.api.embeddings import EmbeddingRequest, Embeddings
-from deployments.api.event_stream import Begun, streamed
+from deployments.api.event_stream import Reply, responded
 from deployments.api.generation import GenerationRequest
 from deployments.api.input import Input, parse, read_body
 from deployments.api.introspection import explanation, table_summary
 from deployments.api.openapi import ANSWERED, OBJECTIVES, describe, described_routes, document
 from deployments.api.prompt_reader import PromptReader
-from deployments.api.replies import Reply, WholeResponse, data
+from deployments.api.replies import OpenAIReply, data
 from deployments.api.request_bodies import (
     ChatRequest,
     CompletionRequest,
@@ -41,13 +38,14 @@ from deployments.api.request_bodies import (
     RollbackRequest,
     TokenizeRequest,
 )
-from deployments.api.responses_and_messages.endpoints import Surfaces
+from deployments.api.responses_and_messages.messages import CountRequest, MessagesRequest
+from deployments.api.responses_and_messages.responses import ResponsesRequest
+from deployments.api.responses_and_messages.surface import Surfaces
 from deployments.configuration import live_fields
 from deployments.errors import ApiError, no_model, unavailable
 from deployments.learning.link import FeedbackLink
 from deployments.metrics import Metrics
 from deployments.request.answer import Answerer
-from deployments.request.answered import Answer
 from deployments.request.prompt import Prompt
 from schemas import AppConfig
 
@@ -65,17 +63,9 @@ MOST_NAMES = 32
 LONGEST_NAME = 64
 """Characters of a name. Names come from the client and go into a header and the log."""
 
-
-class ModelName(StringConvertor):
-    """A model's name in a path, which may have slashes."""
-
-    regex = ".+"
-
-
-register_url_convertor("model", ModelName())
-
 Asked = TypeVar("Asked", bound=Input)
-Endpoint = Callable[..., Awaitable[Response]]
+Handler = Callable[[Any, Request], Awaitable[Response]]
+"""Takes the validated body and the request."""
 
 
 class HttpApi:
@@ -100,7 +90,6 @@ class HttpApi:
         self.refused_settings: str | None = None
         """Why the last user_config was refused."""
         self._answering = Answering(answerer, link, lambda: self.config)
-        self._surfaces = Surfaces(reader, self._answering, self._asked)
         self._created = int(time.time())
 
     def app(self, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
@@ -113,28 +102,33 @@ class HttpApi:
             lifespan=lifespan,
             redirect_slashes=False,  # a redirect would go to the client's own Host header
         )
-        app.add_middleware(IgnoredFields)
         app.add_exception_handler(ApiError, self._api_error)
         app.add_exception_handler(HTTPException, self._http_error)
         app.add_exception_handler(Exception, self._unexpected)
-        add = app.add_api_route
-        posted: tuple[tuple[str, Endpoint, type[Input] | None, str], ...] = (
+        add, surfaces = app.add_api_route, Surfaces(self._reader, self._answering)
+        posted: tuple[tuple[str, Handler, type[Input], str], ...] = (
             ("/v1/chat/completions", self.chat, ChatRequest, "Answer a conversation"),
             ("/v1/completions", self.completions, CompletionRequest, "Continue a text"),
+            ("/v1/responses", surfaces.answer, ResponsesRequest, "Answer as OpenAI's Responses do"),
+            ("/v1/messages", surfaces.answer, MessagesRequest, "Answer as Anthropic's Messages do"),
+            ("/v1/messages/count_tokens", surfaces.count_tokens, CountRequest, "Count tokens"),
             ("/v1/embeddings", self.embed, EmbeddingRequest, "The router's vectors of texts"),
             ("/tokenize", self.tokenize, TokenizeRequest, "The tokens of a text or a conversation"),
             ("/detokenize", self.detokenize, DetokenizeRequest, "The text of tokens"),
             ("/v1/routing/explain", self.explain, ExplainRequest, "Where a prompt would go"),
-            ("/admin/routing/rollback", self.rollback, RollbackRequest, "Go back to a state"),
-            ("/admin/routing/reset", self.reset, None, "Forget what was learned"),
         )
         for path, takes, asked, summary in posted:
-            answers = asked is not None and issubclass(asked, GenerationRequest)
+            answers = issubclass(asked, GenerationRequest | ResponsesRequest | MessagesRequest)
             headers = OBJECTIVES if asked is ExplainRequest else ANSWERED if answers else None
-            add(path, takes, methods=["POST"], openapi_extra=describe(summary, asked, headers))
+            described = describe(summary, asked, headers)
+            add(path, self._posted(takes, asked), methods=["POST"], openapi_extra=described)
+        rolls = describe("Go back to a state", RollbackRequest)
+        add("/admin/routing/rollback", self.rollback, methods=["POST"], openapi_extra=rolls)
+        resets = describe("Forget what was learned")
+        add("/admin/routing/reset", self.reset, methods=["POST"], openapi_extra=resets)
         for path, reads, summary in (
             ("/v1/models", self.models, "The models a request may name"),
-            ("/v1/models/{name:model}", self.model, "One model"),
+            ("/v1/models/{name:path}", self.model, "One model"),
             ("/v1/routing", self.routing, "The active routing table"),
             ("/health", self.health, "Whether a prompt can be answered"),
             ("/admin/config", self.admin_config, "The active configuration"),
@@ -145,39 +139,40 @@ class HttpApi:
             ),
         ):
             add(path, reads, methods=READING, openapi_extra=describe(summary))
-        self._surfaces.add_to(app)
         add("/openapi.json", self.openapi, methods=READING)
         add("/", self.page, methods=READING)
         add("/web/{name}", self.page, methods=READING)
         return app
 
-    async def chat(self, request: Request) -> Response:
-        asked = await self._asked(ChatRequest, request)
+    def _posted(self, takes: Handler, asked: type[Input]) -> Callable[..., Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return _named(request, await takes(await self._asked(asked, request), request))
+
+        return endpoint
+
+    async def chat(self, asked: ChatRequest, request: Request) -> Response:
         self._check_answers(asked.model)
         caller_of(request).batch(asked.n, "n")
         prompt = await self._reader.chat(asked, caller_of(request))
         return await self._reply(asked, [prompt], request)
 
-    async def completions(self, request: Request) -> Response:
-        asked = await self._asked(CompletionRequest, request)
+    async def completions(self, asked: CompletionRequest, request: Request) -> Response:
         self._check_answers(asked.model)
         prompts = len(asked.prompts())
         caller_of(request).batch(prompts * asked.n, "prompt" if prompts > 1 else "n")
         read = await self._reader.completion(asked, caller_of(request))
         return await self._reply(asked, read, request)
 
-    async def embed(self, request: Request) -> Response:
-        asked, caller = await self._asked(EmbeddingRequest, request), caller_of(request)
+    async def embed(self, asked: EmbeddingRequest, request: Request) -> Response:
+        caller = caller_of(request)
         # Texts are embedded one at a time.
         caller.batch(len(asked.texts()), "input", at_once=False)
         return JSONResponse(await self._embeddings.answer(asked, caller))
 
-    async def tokenize(self, request: Request) -> Response:
-        asked = await self._asked(TokenizeRequest, request)
+    async def tokenize(self, asked: TokenizeRequest, request: Request) -> Response:
         return JSONResponse(await self._reader.tokenised(asked, caller_of(request)))
 
-    async def detokenize(self, request: Request) -> Response:
-        asked = await self._asked(DetokenizeRequest, request)
+    async def detokenize(self, asked: DetokenizeRequest, request: Request) -> Response:
         return JSONResponse({"prompt": await self._reader.text(asked, caller_of(request))})
 
     async def models(self) -> Response:
@@ -188,29 +183,23 @@ class HttpApi:
         return JSONResponse(self._model(name))
 
     async def routing(self) -> Response:
-        summary = table_summary(self._link.table)
-        feedback = {
-            "connected": self._link.connected,
-            "problem": self._link.problem,
-            "epoch": self._link.epoch,
-            "observations_waiting": self._link.waiting,
-            "observations_dropped": self._link.dropped,
-        }
-        loads = [load.model_dump(exclude={"requests"}) for load in self._link.loads]
-        circuits = self._answerer.circuits.states()
-        drift = self._link.drift and self._link.drift.model_dump()
-        settings = {**live_fields(self.config), "refused": self.refused_settings}
+        link = self._link
         live = {
-            "feedback": feedback,
-            "drift": drift,
-            "circuits": circuits,
-            "loads": loads,
-            "settings": settings,
+            "feedback": {
+                "connected": link.connected,
+                "problem": link.problem,
+                "epoch": link.epoch,
+                "observations_waiting": link.waiting,
+                "observations_dropped": link.dropped,
+            },
+            "drift": link.drift and link.drift.model_dump(),
+            "circuits": self._answerer.circuits.states(),
+            "loads": [load.model_dump(exclude={"requests"}) for load in link.loads],
+            "settings": {**live_fields(self.config), "refused": self.refused_settings},
         }
-        return JSONResponse(summary | live)
+        return JSONResponse(table_summary(link.table) | live)
 
-    async def explain(self, request: Request) -> Response:
-        asked = await self._asked(ExplainRequest, request)
+    async def explain(self, asked: ExplainRequest, request: Request) -> Response:
         self._check_answers(asked.model)
         caller = caller_of(request)
         slo = slo_of(request.headers)
@@ -221,7 +210,7 @@ class HttpApi:
         return JSONResponse(explanation(decision, prompt, self._link.table))
 
     async def health(self) -> Response:
-        ready = self._answerer.ready()
+        ready = self._answerer.calls.ready()
         hosted = ready | self._answerer.starting.startable(ready).keys()
         if not hosted:
             raise unavailable("starting: no replica is ready yet")
@@ -261,19 +250,11 @@ class HttpApi:
     ) -> Response:
         ignore_capped(request, asked, prompts, asked.tokens_field)
 
-        async def replied() -> tuple[Reply, list[Answer]]:
+        async def replied() -> Reply:
             answers = await self._answering.answers(asked, prompts, request)
-            reply = Reply(asked, prompts, answers, self._reader.token_text, self._reader.tools)
-            return reply, [answer for choices in answers for answer in choices]
+            return OpenAIReply(asked, prompts, answers, self._reader.token_text, self._reader.tools)
 
-        async def begun() -> Begun:
-            reply, answers = await replied()
-            return Begun(answers, partial(reply.events, asked.stream_options))
-
-        if asked.stream:
-            return await streamed(begun(), lambda error: data(error.body()))
-        reply, answers = await replied()
-        return WholeResponse(await reply.whole(), headers=headers_of(answers[0]))
+        return await responded(replied(), lambda error: data(error.body()), stream=asked.stream)
 
     def _check_answers(self, model: str | None) -> None:
         """Raise ApiError 404 for a model that only embeds."""
@@ -311,7 +292,7 @@ class HttpApi:
         assert isinstance(error, ApiError)
         self._metrics.refused.inc(tags={"status": str(error.status)})
         body = error.body(get_route_path(request.scope))
-        return JSONResponse(body, status_code=error.status, headers=error.headers())
+        return _named(request, JSONResponse(body, error.status, error.headers()))
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -332,27 +313,16 @@ class HttpApi:
         return await self._api_error(request, ApiError(500, "internal error", code="internal"))
 
 
+def _named(request: Request, response: Response) -> Response:
+    """Return a response whose header IGNORED names what the request has asked for in vain."""
+    if ignored := getattr(request.state, "ignored", ()):
+        response.headers[IGNORED] = listed(ignored)
+    return response
+
+
 def listed(names: Iterable[str]) -> str:
     """Return names as a header's value: in order, percent-encoded where they are no plain words,
     and cut where they are many or long."""
     ordered = sorted(names)
     shown = [quote(name[:LONGEST_NAME], errors="replace") for name in ordered[:MOST_NAMES]]
     return ", ".join(shown) + ", ..." * (len(ordered) > MOST_NAMES)
-
-
-class IgnoredFields:
-    """ASGI middleware that adds IGNORED where an endpoint has set `ignored` in the request's
-    state."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                ignored = scope.get("state", {}).get("ignored")
-                if ignored:
-                    MutableHeaders(scope=message)[IGNORED] = listed(ignored)
-            await send(message)
-
-        await self._app(scope, receive, named)

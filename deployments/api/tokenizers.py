@@ -1,6 +1,7 @@
 """A bundle's tokenizers, for the event loop and for threads that read long texts up to a limit."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from deployments.api.fair_threads import FairThreads
@@ -51,30 +52,32 @@ class Tokenizers:
         return await self._threads.run(caller.owner, size, call, caller.worked)
 
 
+@dataclass
 class TokenLimit:
     """Tokenise the pieces of a prompt, and stop once they have too many tokens.
 
     known: tokens of pieces by their text, which shorter forms of the prompt share.
     """
 
-    def __init__(self, most: int, too_long: TooLong, known: dict[str, list[int]]) -> None:
-        self._most, self._too_long, self._known = most, too_long, known
-        self._tokens = 0
+    most: int
+    too_long: TooLong
+    known: dict[str, list[int]] = field(default_factory=dict)
+    tokens: int = 0
 
     def encode(self, tokenizer: ChatTokenizer, text: str) -> list[int]:
         """Return the token ids of the next piece. Raises what `too_long` returns."""
-        ids = self._known.get(text)
+        ids = self.known.get(text)
         if ids is None:
-            left = self._most - self._tokens
+            left = self.most - self.tokens
             check_beginning(text, lambda block: encode_text(tokenizer, block), left, self._error)
-            ids = self._known[text] = encode_text(tokenizer, text)
-        self._tokens += len(ids)
-        if self._tokens > self._most:
-            raise self._too_long(self._tokens)
+            ids = self.known[text] = encode_text(tokenizer, text)
+        self.tokens += len(ids)
+        if self.tokens > self.most:
+            raise self.too_long(self.tokens)
         return ids
 
     def _error(self, tokens: int) -> ApiError:
-        return self._too_long(self._tokens + tokens)
+        return self.too_long(self.tokens + tokens)
 
 
 def check_beginning(text: str, encode: Encode, most: int, too_long: TooLong) -> None:

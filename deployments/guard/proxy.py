@@ -31,28 +31,17 @@ def middlewares() -> list[Middleware]:
     """
     bypass_proxies()
     auto.AutoHTTPProtocol = BoundedHeaders
-    return [Middleware(ClosedRoutes), Middleware(PlainHeaders)]
+    return [Middleware(Spared)]
 
 
-class ClosedRoutes:
-    """ASGI middleware that closes Ray's `/-/routes`, which would name the applications without a
-    key. Load balancers ask `/-/healthz` only."""
+class Spared:
+    """ASGI middleware that spares Ray's proxy what it would answer or keep without a key.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")[len(scope.get("root_path", "")) :]  # as Ray's proxy reads it
-        closed = scope["type"] == "http" and path == ROUTES
-        await (PlainTextResponse("not found", 404) if closed else self._app)(scope, receive, send)
-
-
-class PlainHeaders:
-    """ASGI middleware that drops headers that are not printable ASCII, and those that Ray obeys.
-
-    Ray's proxy decodes several headers, such as `x-request-id`, as UTF-8 and writes them into the
-    response as Latin-1: it answers 500 where that fails. The ingress checks its own ones. Ray keeps
-    every model id that it reads, before any key is checked, for as long as the proxy lives. With
+    `/-/routes`, which would name the applications, is closed: load balancers ask `/-/healthz` only.
+    Headers that are not printable ASCII, and those that Ray obeys, are dropped. Ray's proxy decodes
+    several headers, such as `x-request-id`, as UTF-8 and writes them into the response as Latin-1:
+    it answers 500 where that fails. The ingress checks its own ones. Ray keeps every model id that
+    it reads, before any key is checked, for as long as the proxy lives. With
     `x-request-disconnect-disabled` it lets the work go on for a client that has left.
     """
 
@@ -60,12 +49,16 @@ class PlainHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
         if scope["type"] in ("http", "websocket"):
+            path = scope["path"][len(scope.get("root_path", "")) :]  # as Ray's proxy reads it
+            if path == ROUTES:
+                app = PlainTextResponse("not found", 404)
             headers = scope["headers"]
             kept = [(name, value) for name, value in headers if _is_plain(name, value)]
             if len(kept) < len(headers):
                 scope = {**scope, "headers": kept}
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
 
 
 def _is_plain(name: bytes, value: bytes) -> bool:

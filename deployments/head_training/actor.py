@@ -5,8 +5,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from deployments.actors import (
@@ -145,16 +144,6 @@ class SampleLine:
             self._waiting.append(sample)
             self._tokens += sample.size
 
-    @asynccontextmanager
-    async def sending(self) -> AsyncIterator[None]:
-        """Send batches during the block, and one more at its end."""
-        going_on = asyncio.create_task(self._send_forever())
-        try:
-            yield
-        finally:
-            going_on.cancel()
-            await self.send()
-
     async def send(self) -> None:
         """Send what waits, which may be nothing: the actor ends without calls.
 
@@ -170,5 +159,5 @@ class SampleLine:
         del self._waiting[: len(batch)]
         self._tokens -= sum(sample.size for sample in batch)
 
-    async def _send_forever(self) -> None:
+    async def send_forever(self) -> None:
         await forever(self.send, lambda _: self._line.pause(SEND_SECONDS))

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from deployments.errors import Troubles
 from deployments.head_training.versions import UnknownVersionError, VersionStore
 from schemas import HeadPart, HeadsInForce, LoadReport
 
@@ -126,7 +127,7 @@ class CanaryJudge:
         self._ledger = Ledger()
         self._trials: dict[HeadPart, Trial] = {}
         self._look = 0.0
-        self._problem: str | None = None
+        self._troubles = Troubles(logger, "canaries are not judged")
 
     def step(self) -> None:
         """Look at the responses and decide, as is due. Raises nothing."""
@@ -134,8 +135,7 @@ class CanaryJudge:
         if now < self._look:
             return
         self._look = now + LOOK_SECONDS
-        problem: str | None = None
-        try:
+        with self._troubles.logged():
             reports = self._reports()
             self._ledger.add(reports)
             refused = {n: why for r in reports for n, why in r.refused_heads.items()}
@@ -143,11 +143,6 @@ class CanaryJudge:
             self._trials = {p: trial for p, trial in self._trials.items() if p in heads.canaries}
             for part in heads.canaries:
                 self._judge(part, heads, refused)
-        except Exception as error:  # the load board and the store have exceptions of their own
-            problem = f"{error or type(error).__name__}"
-            if problem != self._problem:
-                logger.warning("canaries are not judged until this is fixed: %s", problem)
-        self._problem = problem
 
     def _judge(self, part: HeadPart, heads: HeadsInForce, refused: dict[int, str]) -> None:
         pair = heads.canaries[part].number, heads.number(part)

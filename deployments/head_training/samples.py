@@ -1,6 +1,7 @@
 """The samples that heads learn from: which are kept, how long, and whose are erased."""
 
 import gzip
+import heapq
 import logging
 import math
 import re
@@ -8,12 +9,14 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from hashlib import blake2b
 
 from fsspec.implementations.local import LocalFileSystem
 
-from deployments.head_training.rounds import Reservoir
+from deployments.errors import Troubles
 from deployments.learning.state_store import (
     file_system,
     listed,
@@ -31,6 +34,53 @@ OVERDUE = 2
 """Age, in times of what samples are retained, at which a running round loses a sample too."""
 _FILE = re.compile(r"samples-\w+\.jsonl\.gz$")
 _ERASURE = re.compile(r"erased-\w+\.json$")
+
+
+Cluster = tuple[str, int]
+"""A routing table's fit id, and a cluster of it."""
+
+
+class Reservoir:
+    """Keep samples of at most `most_tokens` tokens, prompts and responses together.
+
+    If the reservoir is full, the largest cluster drops samples. Many similar prompts thus replace
+    only each other, and a cluster that needs no more than an even share keeps all of its
+    own. Within a cluster the samples with the lowest hashes go first, which leaves a uniform sample
+    (bottom-k sketches, Cohen and Kaplan, 10.1145/1281100.1281133).
+    """
+
+    def __init__(self, most_tokens: int) -> None:
+        self._most_tokens = most_tokens
+        self._samples: dict[str, Sample] = {}
+        self._ranked: dict[Cluster, list[tuple[bytes, str]]] = {}
+        self._taken: Counter[Cluster] = Counter()
+
+    def add(self, sample: Sample) -> None:
+        """Add a sample unless it is there or larger than the reservoir.
+
+        If the reservoir is full, drop others or the sample itself.
+        """
+        if sample.id in self._samples or sample.size > self._most_tokens:
+            return
+        cluster = sample.fit_id, sample.cluster
+        self._samples[sample.id] = sample
+        self._taken[cluster] += sample.size
+        rank = blake2b(sample.id.encode(), digest_size=8).digest()
+        heapq.heappush(self._ranked.setdefault(cluster, []), (rank, sample.id))
+        while self._taken.total() > self._most_tokens:
+            largest = max(self._taken, key=lambda one: (self._taken[one], one))
+            _, lowest = heapq.heappop(self._ranked[largest])
+            self._taken[largest] -= self._samples.pop(lowest).size
+
+    def discard(self, unwanted: Callable[[Sample], bool]) -> None:
+        """Remove the samples for which `unwanted` is true."""
+        kept = [sample for sample in self if not unwanted(sample)]
+        self._samples, self._ranked, self._taken = {}, {}, Counter()
+        for sample in kept:
+            self.add(sample)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self._samples.values())
 
 
 class Erasure(Schema):
@@ -149,26 +199,20 @@ class Samples:
         self._stored: set[str] = set()
         self._erased: dict[str, float] = {}
         self._tidied = -math.inf
-        self._problem: str | None = None
+        self._troubles = Troubles(
+            logger,
+            f"{self.uri}: new samples may be in memory only, and the store keeps samples that have "
+            "expired or are erased",
+        )
         self._lock = threading.Lock()
 
     def take(self, batch: Sequence[Sample] = ()) -> None:
         """Add samples, and delete from the store what may no longer be there. Raises nothing."""
-        problem: str | None = None
         with self._lock:
             for sample in batch:
                 self._add(sample.model_copy(update={"target": self._target}))
-            try:
+            with self._troubles.logged():
                 self._write()
-            except Exception as error:  # each file system has exceptions of its own
-                problem = f"{self.uri}: {error or type(error).__name__}"
-                if self._problem is None:
-                    logger.warning(
-                        "until this is fixed, new samples may be in memory only, and the store "
-                        "keeps samples that have expired or are erased: %s",
-                        problem,
-                    )
-            self._problem = problem
 
     def kept(self) -> list[Sample]:
         """Return the samples that are kept now, without those that have expired."""

@@ -45,8 +45,8 @@ STORE_SECONDS = 3.0
 their buffer (`deployments.learning.link`) holds them up to 3,000 answers a second each."""
 
 CALLER_SECONDS = 30.0
-"""Time without a call after which an ingress no longer counts. After failures it pauses for up to
-12 s, and a call may take 5 (`deployments.actors`)."""
+"""Time without a call after which nothing is kept for an ingress. After failures it pauses for up
+to 12 s, and a call may take 5 (`deployments.actors`)."""
 
 COUNTED = 200_000
 """Ids of observations to remember: what 20 ingresses keep while the store is away."""
@@ -59,7 +59,7 @@ class Exchange:
     `table` is set only if the ingress asked for it and has another version; an update if it has one
     of the same fit. `taken`: whether the observations sent were learned from; they need not be sent
     again to this epoch. `acknowledged`: ids of observations of this ingress that have come into the
-    store. `problem`: why nothing is stored at present. `ingresses`: how many have called lately.
+    store. `problem`: why nothing is stored at present.
     """
 
     table: RoutingTable | TableUpdate | None
@@ -68,12 +68,11 @@ class Exchange:
     epoch: int
     problem: str | None
     drift: DriftReport
-    ingresses: int
 
 
 class Callers:
-    """Count the ingresses, tell their new observations from those that they send again, and keep
-    what has to be acknowledged to them.
+    """Tell new observations of ingresses from those that they send again, and keep what has to be
+    acknowledged to them.
 
     While the store is away, ingresses send again more than the learned state remembers
     (`router.learner.REMEMBERED_IDS`).
@@ -92,11 +91,6 @@ class Callers:
         self._called = {i: at for i, at in self._called.items() if at >= now - CALLER_SECONDS}
         for gone in self._owed.keys() - self._called.keys():
             del self._owed[gone]
-
-    @property
-    def ingresses(self) -> int:
-        """Return how many ingresses have called lately."""
-        return len(self._called)
 
     @property
     def unstored(self) -> frozenset[str]:
@@ -161,21 +155,19 @@ class Feedback:
         self._called = time.monotonic()
         self._callers.called(ingress)
         taken = await self._learn(observations, ingress, at_once=leaving)
+        table: RoutingTable | TableUpdate | None = self._learner.table
+        if known is None or (table.fit_id, table.version) == known:
+            table = None
+        elif table.fit_id == known[0]:
+            table = table.update()
         return Exchange(
-            table=None if known is None else self._newer(known),
+            table=table,
             taken=taken,
             acknowledged=self._callers.acknowledged(ingress),
             epoch=self._storage.epoch,
             problem=self._storage.problem,
-            drift=self._learner.report(),
-            ingresses=self._callers.ingresses,
+            drift=self._learner.watch.report(),
         )
-
-    def _newer(self, known: tuple[str, int]) -> RoutingTable | TableUpdate | None:
-        table = self._learner.table
-        if (table.fit_id, table.version) == known:
-            return None
-        return table.update() if table.fit_id == known[0] else table
 
     async def warmed_up(self, replica: str, answers: Sequence[DecodeStats]) -> bool:
         """Learn the step times of a replica that has just started; its machine may differ from the
@@ -257,10 +249,6 @@ class Feedback:
         present = self._learner
         await asyncio.to_thread(self._storage.keep, present.state(), present.table, occasion)
 
-    async def state(self) -> dict[str, Any]:
-        """Return the state as it would be saved, with the owner's epoch."""
-        return {"epoch": self._storage.epoch, "learner": self._learner.state()}
-
     def idle_seconds(self) -> float:
         return time.monotonic() - self._called
 
@@ -289,7 +277,7 @@ class Feedback:
             self._callers.stored(self._storage.stored)  # a slow call may have ended since
             if observations:
                 self._learner.observe(self._callers.new(ingress, observations))
-                self._metrics.reported(self._learner.report())
+                self._metrics.reported(self._learner.watch.report())
             if self._is_due(at_once):  # not if it was stored while this call waited
                 if self._storage.snapshot_due:
                     try:

@@ -4,13 +4,11 @@ The ingress never waits for the actor. While the actor or its store is away, the
 force and a bounded number of observations wait.
 """
 
-import asyncio
 import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -49,7 +47,6 @@ class FeedbackLink:
         self.problem: str | None = "the feedback actor was not heard from yet"
         """Why nothing is learned and stored at present; nothing is explored meanwhile."""
         self.epoch = 0
-        self.ingresses = 1
         self.dropped = 0
         self.drift: DriftReport | None = None
         self._id = uuid.uuid4().hex
@@ -83,21 +80,6 @@ class FeedbackLink:
             dropped, _ = self._waiting.popitem(last=False)
             self._taken.discard(dropped)
             self.dropped += 1
-
-    @asynccontextmanager
-    async def exchanging(self) -> AsyncIterator[None]:
-        """Exchange observations and fetch loads during the block; at its end send what still
-        waits."""
-        going_on = [
-            asyncio.create_task(work())
-            for work in (self._exchange_forever, self._loads.fetch_forever)
-        ]
-        try:
-            yield
-        finally:
-            for task in going_on:
-                task.cancel()
-            await self.exchange(everything=True)
 
     async def exchange(self, everything: bool = False) -> None:
         """Exchange once; a failure is logged and changes nothing.
@@ -144,7 +126,7 @@ class FeedbackLink:
                 raise ApiError(404, str(error), param="snapshot", code="not_found") from error
             raise unavailable(f"the feedback actor: {error}") from error
 
-    async def _exchange_forever(self) -> None:
+    async def exchange_forever(self) -> None:
         def pause(_: float) -> float:
             return self._line.pause(FLUSH_SECONDS if self._waiting else IDLE_SECONDS)
 
@@ -164,7 +146,7 @@ class FeedbackLink:
                 table = self.table.updated(table)
             self.table, self._updated = table, time.monotonic()
         self._metrics.table_version.set(self.table.version)
-        self.epoch, self.ingresses = reply.epoch, reply.ingresses
+        self.epoch = reply.epoch
         self.drift = reply.drift
         self.connected = True
         self._found(reply.problem)

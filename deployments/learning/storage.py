@@ -177,7 +177,7 @@ def ended(call: Future[Result], seconds: float, uri: str) -> Result:
     except TimeoutError as error:
         raise StoreAwayError(f"{uri} has not answered for {seconds:.0f} s") from error
     except Exception as error:  # each file system has exceptions of its own
-        raise StoreAwayError(f"{uri}: {error or type(error).__name__}") from error
+        raise StoreAwayError(f"{uri}: {str(error) or type(error).__name__}") from error
 
 
 def check_store(uri: str, seconds: float) -> None:

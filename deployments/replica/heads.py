@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from deployments.errors import Troubles
 from deployments.head_training.canaries import SUMS
 from deployments.head_training.versions import VersionStore
 from schemas import DecodeStats, FeedbackConfig, HeadCounts, HeadPart, HeadsInForce
@@ -33,12 +34,12 @@ class HeadFollower:
         self._engine, self._place = engine, (feedback, bundle_name, target)
         self._store: VersionStore | None = None
         self._done: dict[HeadPart, list[tuple[int, float]]] = {}
-        self._problem: str | None = None
+        self._troubles = Troubles(logger, "heads stay as they are")
 
     def follow(self) -> None:
         """Exchange heads where the store says so. Blocks; raises nothing. One call at a time."""
-        problem: str | None = None
-        try:
+        failures: list[Exception] = []
+        with self._troubles.logged():
             if self._store is None:
                 self._store = VersionStore(*self._place)
             heads = self._store.in_force()
@@ -46,12 +47,9 @@ class HeadFollower:
                 try:
                     self._follow(self._store, part, list(_wanted(heads, part)))
                 except Exception as error:  # a damaged version stops no other head
-                    problem = f"{error or type(error).__name__}"
-        except Exception as error:  # each file system has exceptions of its own
-            problem = f"{error or type(error).__name__}"
-        if problem is not None and problem != self._problem:
-            logger.warning("heads stay as they are until this is fixed: %s", problem)
-        self._problem = problem
+                    failures.append(error)
+            if failures:
+                raise failures[-1]
 
     def _follow(self, store: VersionStore, part: HeadPart, wanted: list[tuple[int, float]]) -> None:
         if wanted == self._done.get(part, [(0, 1.0)]):
@@ -76,7 +74,7 @@ class HeadFollower:
         except OSError:
             raise  # the store was away, and is asked again
         except Exception as error:
-            self.refused[number] = f"{error or type(error).__name__}"
+            self.refused[number] = str(error) or type(error).__name__
             logger.error("version %d of %s is not used here: %s", number, part, error)
             return False
         if share == 1.0:

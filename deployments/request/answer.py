@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 STALE_SECONDS = 30.0
 """Time without the feedback actor after which answers report a stale table."""
-EMBEDDED_TEXTS = 512
-"""Texts whose vectors are kept: an agent's calls repeat the user's turn, 28 ms to embed."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +79,12 @@ class Answerer:
         streams = served.streams
         self.circuits = Circuits(streams, metrics, served.clock)
         self.in_flight = InFlight(lambda: link.loads, lambda: link.table, served.clock)
-        self._calls = Calls(streams, link, self.circuits, self.in_flight)
+        self.calls = Calls(streams, link, self.circuits, self.in_flight)
         self._methods = frozenset(streams)
         self._link = link
         self.config = config
         """Replaced where settings change while it answers."""
-        self._embed = None if embed is None else remembered(embed)
+        self._embed = embed
         self._metrics = metrics
         self._keep_sample = keep_sample
         self._refusals = served.refusals
@@ -122,7 +120,7 @@ class Answerer:
             cluster=cluster,
             held=self.in_flight.held(prompt.token_ids, prompt.scope),
         )
-        allowed, ready = prompt.deadline_seconds, self.ready()
+        allowed, ready = prompt.deadline_seconds, self.calls.ready()
         constraints = Constraints(
             pinned=prompt.pinned,
             healthy=ready or self._methods,
@@ -141,10 +139,6 @@ class Answerer:
         except NoMethodAvailableError as error:
             raise unavailable(str(error)) from error
         return decision, vector
-
-    def ready(self) -> frozenset[str]:
-        """Return the methods that report a live replica."""
-        return self._calls.ready()
 
     async def answers(self, prompt: Prompt) -> list[Answer]:
         """Return `prompt.choices` answers under one decision, each with a seed of its own.
@@ -176,7 +170,7 @@ class Answerer:
 
     async def _answer(self, prompt: Prompt, routed: Routed) -> Answer:
         cut = partial(self._learn_cut, routed.decision, prompt)
-        answer = Answer(self._calls, routed, prompt, cut)
+        answer = Answer(self.calls, routed, prompt, cut)
         first = await answer.next()
         took = time.perf_counter() - routed.started
         self._metrics.first_chunk.observe(took, tags={"method": answer.method})
@@ -247,20 +241,7 @@ class Answerer:
         if self._embed is None:
             return None
         try:
-            return await asyncio.to_thread(self._embed, prompt.scope, prompt.text)
+            return await asyncio.to_thread(self._embed, prompt.text)
         except Exception as error:  # a prompt is answered even if its embedding is not
             logger.error("the encoder failed, using the default method: %s", error)
             return None
-
-
-def remembered(embed: Embed) -> Callable[[str, str], NDArray[np.float32]]:
-    """Return the function from a scope and a text to the text's vector, which keeps the last
-    EMBEDDED_TEXTS. A known text takes less time, so each scope has its own."""
-
-    @lru_cache(EMBEDDED_TEXTS)
-    def embedded(_scope: str, text: str) -> NDArray[np.float32]:
-        vector = embed(text)
-        vector.setflags(write=False)
-        return vector
-
-    return embedded

@@ -6,7 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import TypeVar
 
@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 MOST_FAILURES = 2
 """A request that failed so many times is given up: it may be what kills replicas, and must not
 reach them all."""
+
+_OF_PROMPT = DecodeRequest.model_fields.keys() & {one.name for one in fields(Prompt)}
+"""Fields that a request to an engine has of its prompt."""
 
 Result = TypeVar("Result")
 
@@ -147,19 +150,13 @@ class Answer:
         self.token_ids += chunk.token_ids
 
     def _request(self, method: str) -> DecodeRequest:
+        prompt = self.prompt
         return DecodeRequest(
             request_id=self.request_id,
             method=method,
-            prompt_token_ids=self.prompt.token_ids,
+            prompt_token_ids=prompt.token_ids,
             answered_token_ids=tuple(self.token_ids),
-            predicted_token_ids=self.prompt.predicted_token_ids,
-            sampling=self.prompt.sampling,
-            expected_tokens=self.prompt.expected_tokens,
-            open_ended=self.prompt.open_ended,
-            max_draft_tokens=self.prompt.max_draft_tokens,
-            scope=self.prompt.scope,
-            kept=self.prompt.kept,
-            adapter=self.prompt.adapter,
+            **{name: getattr(prompt, name) for name in _OF_PROMPT},
         )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Set
+from dataclasses import dataclass
 
 from deployments.learning.link import FeedbackLink
 from deployments.request.circuits import Circuits
@@ -35,20 +36,14 @@ class DeadlineError(Exception):
     """The request's deadline has passed."""
 
 
+@dataclass(frozen=True)
 class Calls:
     """Hold what the calls of methods share."""
 
-    def __init__(
-        self,
-        streams: Mapping[str, MethodStream],
-        link: FeedbackLink,
-        circuits: Circuits,
-        in_flight: InFlight,
-    ) -> None:
-        self.streams = streams
-        self.circuits = circuits
-        self.in_flight = in_flight
-        self._link = link
+    streams: Mapping[str, MethodStream]
+    link: FeedbackLink
+    circuits: Circuits
+    in_flight: InFlight
 
     def ready(self) -> frozenset[str]:
         """Return the methods that report a live replica."""
@@ -85,7 +80,7 @@ class Calls:
         ingress has sent before are read first. While requests wait for a place, the prediction says
         nothing.
         """
-        request, table = progress.request, self._link.table
+        request, table = progress.request, self.link.table
         if progress.ended or progress.held_up(now) or request.method not in table.methods:
             return False
         loads, possible = self._possible(request)

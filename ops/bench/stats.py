@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from router.fit.speedup import MIN_TOKENS, harmonic_mean, speedup, tokens_per_second
+from router.fit.speedup import MIN_TOKENS, harmonic_mean
 from schemas import DecodeStats
 
 NEAR_TIE_GAP = 1e-4
@@ -33,7 +33,7 @@ class Run:
 
     @property
     def tokens_per_s(self) -> float:
-        return tokens_per_second(self.tokens, self.seconds)
+        return self.tokens / self.seconds
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -102,7 +102,7 @@ def paired_speedups(runs: Iterable[Run], baseline: Iterable[Run]) -> dict[str, l
     result: dict[str, list[float]] = {}
     for prompt_id, repeats in group(runs).items():
         ratios = [
-            speedup(other.tokens_per_s, run.tokens_per_s)
+            run.tokens_per_s / other.tokens_per_s
             for run in repeats
             if (other := reference.get((prompt_id, run.repeat))) and counts(run) and counts(other)
         ]

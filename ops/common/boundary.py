@@ -109,7 +109,7 @@ def _problem(name: str, value: Any, folders: set[str]) -> str | None:
     if isinstance(value, int) and abs(value) > LARGEST:
         return f"expected a number of at most {LARGEST}, not {value}"
     if name == "url" and value is not None:
-        from schemas.vllm import is_address  # not before: commands start without pydantic
+        from schemas.config import is_address  # not before: commands start without pydantic
 
         if not is_address(value):
             return f"give an address such as http://127.0.0.1:8000, not {value!r}"

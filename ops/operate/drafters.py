@@ -98,7 +98,7 @@ def train(
 
     Example: `specadapt drafters train --config my.yaml`
     """
-    from deployments.head_training.rounds import lacking
+    from deployments.head_training.trainer import lacking
 
     settings, store, kept = _stores(config, trains=True)
     heads, chosen = store.in_force(), _trained(part, settings)

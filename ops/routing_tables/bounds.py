@@ -15,11 +15,11 @@ from ops.common.boundary import InputError
 from ops.common.decoding import EncodedPrompt, answer_to, engines_of, request_of
 from ops.common.settings import Setup
 from ops.routing_tables.profile_store import drop_unfinished_line, refuse_other_settings
+from router.fit.profile import ProfileMeta
 from router.fit.speedup import BASELINE, MIN_TOKENS, harmonic_mean
 from schemas import SamplingParams
 from schemas.base import Schema
 from schemas.json_files import records
-from schemas.profile import ProfileMeta
 from workers.bundle import load_bundle
 from workers.methods import get_method
 from workers.torch_engine.engine import load_models

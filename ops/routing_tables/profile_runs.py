@@ -24,9 +24,8 @@ from ops.common.decoding import (
 from ops.common.prompts import Prompt
 from ops.common.settings import Setup
 from ops.routing_tables.profile_store import ProfileStore, meta_of
-from router.fit.profile import Profile
+from router.fit.profile import Profile, ProfileRow, StepRow
 from schemas import DecodeChunk, SamplingParams
-from schemas.profile import ProfileRow, StepRow
 from workers.bundle import load_bundle
 
 STEP_BATCHES = (1, 2, 4, 8, 16)

@@ -11,10 +11,9 @@ from ops.common.boundary import InputError
 from ops.common.decoding import EncodedPrompt
 from ops.common.prompts import read_ids
 from ops.common.settings import Setup, describe_machine, measured_under
-from router.fit.profile import Profile, ProfileError
+from router.fit.profile import Profile, ProfileError, ProfileMeta, ProfileRow, StepRow
+from router.fit.profile import Prompt as ProfilePrompt
 from schemas.json_files import read_record
-from schemas.profile import ProfileMeta, ProfileRow, StepRow
-from schemas.profile import Prompt as ProfilePrompt
 from workers.bundle import Bundle
 
 # What makes two runs' seconds comparable; the rest of the meta may differ from run to run.

@@ -11,9 +11,9 @@ from torch import Tensor
 from ops.common.decoding import EncodedPrompt, request_of
 from ops.common.settings import Setup
 from ops.routing_tables.bounds import TracedAnswer, prepare
+from router.fit.profile import ProfileMeta
 from router.fit.speedup import BASELINE
 from schemas import EngineConfig, MethodSpec, SamplingParams
-from schemas.profile import ProfileMeta
 from workers.bundle import Bundle, load_bundle
 from workers.drafting.controller import NOBODY
 from workers.end_tokens import end_tokens

@@ -242,14 +242,12 @@ def base_of(table: RoutingTable) -> Base:
     greedy, high = (
         {name: tuple(accepted[:, m, band].tolist()) for m, name in methods} for band in (0, 2)
     )
+    times = predict.StepTimes(table, CONTEXTS[0])
     return Base(
         methods=table.methods,
         clusters=Clusters(weights=tuple(np.maximum(table.output_count, 1e-3).tolist())),
         acceptance=Acceptance(greedy=greedy, high=high),
-        step_seconds={
-            name: {b: predict.step_seconds(table, m, b, CONTEXTS[0]) for b in table.batch_grid}
-            for m, name in methods
-        },
+        step_seconds={name: {b: times.of(m, b) for b in table.batch_grid} for m, name in methods},
         prefill_seconds={
             name: {n: predict.measured_prefill(table, m, n) for n in LENGTHS} for m, name in methods
         },

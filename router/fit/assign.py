@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from router import cluster
 from router.acceptance import ANSWER_TOKENS, learns_acceptance
-from router.fit import steps
 from router.fit.profile import Profile, ProfileError, prompt_key
 from router.fit.speedup import harmonic_mean
 from router.preferred import with_preferred
-from schemas import TEMPERATURE_BANDS, EncoderInfo, Live, RoutingTable, temperature_band
+from schemas import TEMPERATURE_BANDS, EncoderInfo, RoutingTable, temperature_band
+
+# scikit-learn is imported where a grid is fitted: see router.cluster.
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ def build_table(
     if not names:
         raise AssignError("methods: none is lossless; measure one, or admit lossy methods")
     label_of = labels_of(profile, vectors, centroids)
-    k, m = len(centroids), len(names)
+    k = len(centroids)
     output, output_count, prompt_tokens = _lengths(profile, label_of, k)
     tokens, counts = profiled_acceptance(profile, names, label_of, k, {})
     step_grid, step_count, batches, contexts = _step_grid(profile, names)
@@ -94,10 +95,6 @@ def build_table(
         output_count=output_count,
         speedup=speedup,
         speedup_count=speedup_count,
-        live=Live.nothing(k, m),
-        regression=np.zeros((m, 0)),
-        regression_range=np.zeros((m, 2)),
-        regression_mean=np.zeros((k, m)),
         provenance={
             "prompt_tokens": [round(float(p), 2) for p in prompt_tokens],
             "profiled_prompts": len(profile.prompts),
@@ -110,9 +107,18 @@ def build_table(
     return with_preferred(table, options.default_method)
 
 
-def step_samples(
-    profile: Profile, names: Sequence[str], batches: Sequence[int]
-) -> list[steps.Sample]:
+@dataclass(frozen=True)
+class Sample:
+    """Mean seconds of `count` steps of one method at a batch size and context length."""
+
+    method: int
+    batch: float
+    context: float
+    seconds: float
+    count: float
+
+
+def step_samples(profile: Profile, names: Sequence[str], batches: Sequence[int]) -> list[Sample]:
     """Return step times by method (its index in `names`), batch and context.
 
     They are the profile's step times and those of its responses, at the nearest of `batches`.
@@ -128,14 +134,14 @@ def step_samples(
         if row.method in names:
             fewer = alone[row.method, row.context] / row.tokens if row.tokens else 1.0
             method, seconds = names.index(row.method), row.seconds * fewer
-            samples.append(steps.Sample(method, row.batch, row.context, seconds, row.count))
+            samples.append(Sample(method, row.batch, row.context, seconds, row.count))
     for (_, _, name), cell in profile.cells.items():
         decode_steps = cell.target_steps - 1.0
         if name in names and decode_steps >= 1.0 and cell.decode_seconds > 0.0:
             context = cell.prompt_tokens + cell.output_tokens / 2.0
             seconds = cell.decode_seconds / decode_steps
             batch = min(batches, key=lambda b: abs(np.log(b / cell.mean_batch)))
-            samples.append(steps.Sample(names.index(name), batch, context, seconds, decode_steps))
+            samples.append(Sample(names.index(name), batch, context, seconds, decode_steps))
     return samples
 
 
@@ -145,7 +151,7 @@ def _step_grid(
     batches = tuple(sorted({1} | {s.batch for s in profile.steps}))
     contexts = tuple(sorted({s.context for s in profile.steps})) or DEFAULT_CONTEXTS
     samples = step_samples(profile, names, batches)
-    seconds_grid, count = steps.grid(samples, len(names), batches, contexts)
+    seconds_grid, count = grid(samples, len(names), batches, contexts)
     return seconds_grid, count, batches, contexts
 
 
@@ -157,7 +163,7 @@ def prefill_lines(profile: Profile, names: Sequence[str]) -> Floats:
         if not cells:
             raise ProfileError(f"methods: {name} has no rows in the profile")
         design = np.asarray([[1.0, c.prompt_tokens] for c in cells])
-        fits[i] = steps.nonnegative_fit(design, np.asarray([c.prefill_seconds for c in cells]))
+        fits[i] = nonnegative_fit(design, np.asarray([c.prefill_seconds for c in cells]))
     return fits
 
 
@@ -269,3 +275,66 @@ def profiled_acceptance(
         return tokens, steps
     cells = np.divide(tokens, steps, out=np.ones_like(tokens), where=steps > 0.0)
     return count(deviations, -np.log(np.maximum(1.0, cells)))
+
+
+def grid(
+    samples: Sequence[Sample], methods: int, batches: Sequence[int], contexts: Sequence[int]
+) -> tuple[Floats, Floats]:
+    """Return seconds and counts [m, B, C]; seconds never fall with batch size or context length.
+
+    A cell holds the mean of the samples nearest to it. Empty cells get a cost that is bilinear in
+    batch and context with coefficients of at least 0, fitted to the method's samples. Raises
+    ValueError for a method without samples.
+    """
+    seconds = np.zeros((methods, len(batches), len(contexts)))
+    counts = np.zeros_like(seconds)
+    for s in samples:
+        b = int(np.abs(np.log(np.asarray(batches) / s.batch)).argmin())
+        c = int(np.abs(np.log(np.asarray(contexts) / s.context)).argmin())
+        seconds[s.method, b, c] += s.seconds * s.count
+        counts[s.method, b, c] += s.count
+    np.divide(seconds, counts, out=seconds, where=counts > 0)
+
+    cells = [_features(b, c) for b in batches for c in contexts]
+    for m in range(methods):
+        own = [s for s in samples if s.method == m]
+        if not own:
+            raise ValueError(f"steps: method {m} of {methods} has no step time measured")
+        # Least squares on relative errors.
+        design = np.asarray([_features(s.batch, s.context) for s in own])
+        measured = np.asarray([[s.seconds] for s in own])
+        cost = nonnegative_fit(design / measured, np.ones(len(own)))
+        model = (np.asarray(cells) @ cost).reshape(counts[m].shape)
+        filled = np.where(counts[m] > 0, seconds[m], model)
+        seconds[m] = _monotone(filled, counts[m] + 0.1)
+    return seconds, counts
+
+
+def _features(batch: float, context: float) -> list[float]:
+    return [1.0, batch, context / 1000.0, batch * context / 1000.0]
+
+
+def nonnegative_fit(design: Floats, target: Floats) -> Floats:
+    """Return least-squares coefficients [p], none below 0, of design [n, p] for target [n]."""
+    from sklearn.linear_model import LinearRegression
+
+    model = LinearRegression(positive=True, fit_intercept=False).fit(design, target)
+    return np.asarray(model.coef_, dtype=np.float64)
+
+
+def _monotone(values: Floats, weights: Floats) -> Floats:
+    """Return the nearest surface [B, C] that does not fall along either axis."""
+    from sklearn.isotonic import isotonic_regression
+
+    smooth = values.copy()
+    for _ in range(10):
+        for axis in (0, 1):
+            lines, line_weights = np.moveaxis(smooth, axis, -1), np.moveaxis(weights, axis, -1)
+            fitted = [
+                isotonic_regression(y, sample_weight=w)
+                for y, w in zip(lines, line_weights, strict=True)
+            ]
+            smooth = np.moveaxis(np.asarray(fitted), -1, axis)
+    # What alternating leaves is far below measurement noise.
+    rising: Floats = np.maximum.accumulate(np.maximum.accumulate(smooth, axis=0), axis=1)
+    return rising

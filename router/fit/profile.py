@@ -12,16 +12,67 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from router.fit.speedup import MIN_TOKENS, baseline_of, speedup
+from router.fit.speedup import MIN_TOKENS, baseline_of
+from schemas import MeasuredUnder
 from schemas.base import Schema
 from schemas.json_files import read_record, records
-from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 from schemas.text_files import FileError
+
+
+class Prompt(Schema):
+    id: str
+    domain: str = ""
+    text: str
+
+
+class ProfileRow(Schema):
+    """One response. Seconds are on one clock, from the request to its last token."""
+
+    prompt_id: str
+    method: str
+    temperature: float = Field(default=0.0, ge=0.0)
+    repeat: int = Field(default=0, ge=0)
+    prompt_tokens: int = Field(ge=1)
+    output_tokens: int = Field(ge=0)
+    target_steps: float = Field(
+        ge=0.0, description="prefill included; expected ones where acceptance was traced"
+    )
+    seconds: float = Field(gt=0.0, description="request to last token")
+    prefill_seconds: float = Field(ge=0.0, description="request to first token")
+    decode_seconds: float = Field(ge=0.0, description="first token to last token")
+    mean_batch: float = Field(default=1.0, ge=1.0, description="sequences per decode step")
+    looping: bool = False
+    answer: str = Field(default="", description="hash of the answer's tokens")
+
+
+class StepRow(Schema):
+    """Mean seconds of one decoding step at a batch size and a context length in tokens."""
+
+    method: str
+    batch: int = Field(ge=1)
+    context: int = Field(ge=1)
+    seconds: float = Field(gt=0.0)
+    count: int = Field(ge=1, description="steps behind the mean")
+    tokens: float | None = Field(
+        default=None, ge=1.0, description="that a sequence gets of a step, where it was counted"
+    )
+
+
+class ProfileMeta(Schema):
+    measured_under: MeasuredUnder
+    methods: tuple[str, ...] = Field(min_length=1)
+    settings_hashes: dict[str, str]
+    lossless: dict[str, bool]
+    max_tokens: int = Field(ge=1)
+    concurrency: int = Field(default=1, ge=1, description="requests of one method in flight")
+    seed: int = 0
+    provenance: dict[str, Any] = Field(default_factory=dict)
 
 
 class ProfileError(ValueError):
@@ -78,11 +129,8 @@ class Profile:
 
     @property
     def baseline(self) -> str:
-        """The plain method that speedups are over. Raises ProfileError without one."""
-        try:
-            return baseline_of(self.meta.methods)
-        except ValueError as error:
-            raise ProfileError(str(error)) from error
+        """The plain method that speedups are over. Raises ValueError without one."""
+        return baseline_of(self.meta.methods)
 
     def paired(self, methods: Sequence[str] | None = None) -> Paired:
         """Return paired speedups of the given methods (default: all) over the baseline.
@@ -123,7 +171,7 @@ class Profile:
             if cell is None or cell.output_tokens < MIN_TOKENS:
                 return None
             rates.append(cell.output_tokens / cell.seconds)
-        return [speedup(rates[0], rate) for rate in rates[1:]]
+        return [rate / rates[0] for rate in rates[1:]]
 
     def only(self, ids: Collection[str]) -> Self:
         """Return the profile of the prompts with these ids.

@@ -2,8 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,7 @@ ROUNDS = 3
 """Rounds of fitting the regression and the clusters' intercepts to each other's residuals."""
 
 
-@dataclass(frozen=True)
-class Learned:
+class _Learned(NamedTuple):
     """Answers of all m methods to n prompts.
 
     inputs [n, d + f], clusters (labels) [n] and temperature bands [n] of the prompts;
@@ -38,76 +36,6 @@ class Learned:
     bands: NDArray[np.intp]
     log_acceptance: Floats
 
-    @classmethod
-    def of(
-        cls, profile: Profile, methods: Sequence[str], inputs: Floats, label_of: dict[str, int]
-    ) -> Self:
-        """Take the prompts of a profile that all methods answered, in responses that may be
-        counted.
-
-        inputs: [p, d + f] in the order of its prompts. Raises ProfileError without such a prompt.
-        """
-        row_of = {prompt.id: row for row, prompt in enumerate(profile.prompts)}
-        paired = profile.paired(methods)
-        rows, labels, bands, accepted = [], [], [], []
-        for prompt, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
-            cells = [profile.cells[prompt, temperature, name] for name in methods]
-            lossless = [profile.meta.lossless[name] for name in methods]
-            if all(map(learns_acceptance, [cell.looping for cell in cells], lossless)):
-                rows.append(row_of[prompt])
-                labels.append(label_of[prompt])
-                bands.append(temperature_band(temperature))
-                accepted.append([log_acceptance(cell) for cell in cells])
-        if not rows:
-            raise ProfileError("rows: every prompt has a looping answer of a lossy method")
-        return cls(inputs[rows], np.asarray(labels), np.asarray(bands), np.asarray(accepted))
-
-
-@dataclass(frozen=True)
-class Correction:
-    """A regression for m methods and k clusters.
-
-    weights [m, d + f], range [m, 2] and mean [k, m] are those of a table. deviations: [m] by id of
-    the prompts in the fit.
-    """
-
-    weights: Floats
-    range: Floats
-    mean: Floats
-    deviations: dict[str, Floats] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        profile: Profile,
-        vectors: NDArray[np.float32],
-        methods: Sequence[str],
-        label_of: dict[str, int],
-        clusters: int,
-    ) -> Self:
-        """Fit a regression to a profile.
-
-        vectors: the prompts' [n, d]. label_of: their clusters by id. For each method it is a
-        Bayesian linear model (MacKay, Bayesian interpolation, 1992) with an intercept per cluster,
-        shrunk by PRIOR_ANSWERS, and one per temperature band, so it explains only what these
-        leave. A cluster's mean is shrunk toward the mean of all by as much as its cell. Raises
-        ProfileError if no prompt was answered by all methods.
-        """
-        inputs = inputs_of(vectors, [p.text for p in profile.prompts], lengths_of(profile))
-        learned = Learned.of(profile, methods, inputs, label_of)
-        weights = _weights(learned, clusters)
-        predicted = learned.inputs @ weights.T
-        whole = PRIOR_ANSWERS * predicted.mean(axis=0)
-        count = np.bincount(learned.labels, minlength=clusters)[:, None] + PRIOR_ANSWERS
-        mean = (_by_cluster(predicted, learned.labels, clusters) + whole) / count
-        low, high = predicted.min(axis=0), predicted.max(axis=0)
-        clipped = np.clip(inputs @ weights.T, low, high)
-        deviations = {
-            prompt.id: row - mean[label_of[prompt.id]]
-            for prompt, row in zip(profile.prompts, clipped, strict=True)
-        }
-        return cls(weights, np.column_stack([low, high]), mean, deviations)
-
 
 def corrected(
     table: RoutingTable,
@@ -117,28 +45,65 @@ def corrected(
 ) -> RoutingTable:
     """Return the table of this profile with a regression.
 
-    vectors: the prompts' [n, d]. The cells count the profile's answers at deviation 0. Favourites
-    are chosen anew; the fit id is new. Raises ProfileError if no prompt was answered by all
-    methods.
+    vectors: the prompts' [n, d]. For each method the regression is a Bayesian linear model (MacKay,
+    Bayesian interpolation, 1992) with an intercept per cluster, shrunk by PRIOR_ANSWERS, and one
+    per temperature band, so it explains only what these leave. A cluster's mean is shrunk toward
+    the mean of all by as much as its cell. The cells count the profile's answers at deviation 0.
+    Favourites are chosen anew; the fit id is new. Raises ProfileError if no prompt was answered by
+    all methods.
     """
     label_of = labels_of(profile, vectors, table.centroids)
     clusters = len(table.centroids)
-    made = Correction.of(profile, vectors, table.methods, label_of, clusters)
-    tokens, steps = profiled_acceptance(profile, table.methods, label_of, clusters, made.deviations)
+    inputs = inputs_of(vectors, [p.text for p in profile.prompts], lengths_of(profile))
+    learned = _learned(profile, table.methods, inputs, label_of)
+    weights = _weights(learned, clusters)
+    predicted = learned.inputs @ weights.T
+    whole = PRIOR_ANSWERS * predicted.mean(axis=0)
+    count = np.bincount(learned.labels, minlength=clusters)[:, None] + PRIOR_ANSWERS
+    mean = (_by_cluster(predicted, learned.labels, clusters) + whole) / count
+    low, high = predicted.min(axis=0), predicted.max(axis=0)
+    deviations = {
+        prompt.id: row - mean[label_of[prompt.id]]
+        for prompt, row in zip(profile.prompts, np.clip(inputs @ weights.T, low, high), strict=True)
+    }
+    tokens, steps = profiled_acceptance(profile, table.methods, label_of, clusters, deviations)
     digest = hashlib.sha256(f"{table.fit_id} regression {NAMES}".encode())
-    digest.update(np.asarray(made.weights, dtype=np.float32).tobytes())
+    digest.update(np.asarray(weights, dtype=np.float32).tobytes())
     changed = table.model_copy(
         update={
             "fit_id": digest.hexdigest()[:12],
             "features": NAMES,
-            "regression": made.weights,
-            "regression_range": made.range,
-            "regression_mean": made.mean,
+            "regression": weights,
+            "regression_range": np.column_stack([low, high]),
+            "regression_mean": mean,
             "acceptance_tokens": tokens,
             "acceptance_steps": steps,
         }
     )
     return with_preferred(changed, default_method)
+
+
+def _learned(
+    profile: Profile, methods: Sequence[str], inputs: Floats, label_of: dict[str, int]
+) -> _Learned:
+    """Take the prompts of a profile that all methods answered, in responses that may be counted.
+
+    inputs: [p, d + f] in the order of its prompts. Raises ProfileError without such a prompt.
+    """
+    row_of = {prompt.id: row for row, prompt in enumerate(profile.prompts)}
+    paired = profile.paired(methods)
+    rows, labels, bands, accepted = [], [], [], []
+    for prompt, temperature in zip(paired.prompt_ids, paired.temperatures, strict=True):
+        cells = [profile.cells[prompt, temperature, name] for name in methods]
+        lossless = [profile.meta.lossless[name] for name in methods]
+        if all(map(learns_acceptance, [cell.looping for cell in cells], lossless)):
+            rows.append(row_of[prompt])
+            labels.append(label_of[prompt])
+            bands.append(temperature_band(temperature))
+            accepted.append([log_acceptance(cell) for cell in cells])
+    if not rows:
+        raise ProfileError("rows: every prompt has a looping answer of a lossy method")
+    return _Learned(inputs[rows], np.asarray(labels), np.asarray(bands), np.asarray(accepted))
 
 
 def lengths_of(profile: Profile) -> list[float]:
@@ -157,7 +122,7 @@ def _columns(inputs: Floats) -> Floats:
     return np.asarray(weights / np.where(deviation > 1e-9, deviation, np.inf))
 
 
-def _weights(learned: Learned, clusters: int) -> Floats:
+def _weights(learned: _Learned, clusters: int) -> Floats:
     from sklearn.linear_model import BayesianRidge
 
     columns, y, labels = _columns(learned.inputs), learned.log_acceptance, learned.labels

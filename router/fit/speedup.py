@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from schemas.method import PLAIN_METHODS
+from schemas.config import PLAIN_METHODS
 
 BASELINE, VLLM_BASELINE = PLAIN_METHODS
 RESAMPLES = 4000
@@ -29,20 +29,6 @@ def baseline_of(methods: Collection[str]) -> str:
             f"add {' or '.join(PLAIN_METHODS)}"
         )
     return found
-
-
-def tokens_per_second(tokens: int, seconds: float) -> float:
-    """Return output tokens over seconds. Raises ValueError unless the seconds are above 0."""
-    if seconds <= 0.0:
-        raise ValueError(f"seconds: {seconds} is not a duration")
-    return tokens / seconds
-
-
-def speedup(baseline_tps: float, tps: float) -> float:
-    """Return tokens per second over the baseline's. Raises ValueError unless both are above 0."""
-    if baseline_tps <= 0.0 or tps <= 0.0:
-        raise ValueError(f"tokens per second must be above 0, got {baseline_tps} and {tps}")
-    return tps / baseline_tps
 
 
 def harmonic_mean(values: ArrayLike, weights: ArrayLike = 1.0) -> float:

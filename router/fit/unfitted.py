@@ -63,10 +63,6 @@ def unfitted_table(
         output_count=np.ones(k),
         speedup=np.full((k, m), np.nan),
         speedup_count=np.zeros((k, m)),
-        live=Live.nothing(k, m),
-        regression=np.zeros((m, 0)),
-        regression_range=np.zeros((m, 2)),
-        regression_mean=np.zeros((k, m)),
     )
 
 

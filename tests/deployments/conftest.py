@@ -63,7 +63,8 @@ def encoder(base_config):
 
 @pytest.fixture(scope="session")
 def reader(base_config, tiny_bundle):
-    return PromptReader(tiny_bundle, [m.name for m in base_config.methods], base_config.engine)
+    names = [m.name for m in base_config.methods]
+    return PromptReader(tiny_bundle, names, base_config.engine, base_config.http)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from deployments.actors import ActorLine, forever
 from deployments.head_training.actor import SampleLine
+from deployments.ingress import Ingress
 from deployments.learning.link import FeedbackLink
 from deployments.loads import LoadsLine
 from ops.common.simulated_time import run_simulated
@@ -74,8 +75,8 @@ class Loop:
     ("kind", "once", "work"),
     [
         (LoadsLine, "fetch", LoadsLine.fetch_forever),
-        (FeedbackLink, "exchange", FeedbackLink._exchange_forever),
-        (SampleLine, "send", SampleLine._send_forever),
+        (FeedbackLink, "exchange", FeedbackLink.exchange_forever),
+        (SampleLine, "send", SampleLine.send_forever),
     ],
 )
 def test_the_lines_of_an_ingress_go_on(monkeypatch, kind, once, work):
@@ -91,3 +92,33 @@ def test_a_replica_whose_warm_up_failed_reports():
     run_for(5.0, Replica([board], warm_up=warm_up.asked)._report_forever)
     assert len(warm_up.calls) == 1
     assert len(reported.calls) > 3
+
+
+async def test_the_end_of_serving_sends_what_waits():
+    """What comes while an ingress serves is exchanged, and at its end all that is left."""
+    ended, exchanged = [], []
+
+    class Line:
+        async def exchange_forever(self):
+            try:
+                await asyncio.sleep(3600.0)
+            finally:
+                ended.append("loop")
+
+        fetch_forever = send_forever = exchange_forever
+
+        async def exchange(self, everything):
+            exchanged.append((everything, len(ended)))
+
+        async def send(self):
+            exchanged.append("samples")
+
+    ingress = object.__new__(Ingress)
+    ingress._link = ingress._loads = ingress._samples = Line()
+    ingress._look = None
+    async with ingress._exchanging():
+        await asyncio.sleep(0)
+        assert not exchanged
+    assert exchanged == [(True, 0), "samples"]
+    await asyncio.sleep(0)
+    assert len(ended) == 3

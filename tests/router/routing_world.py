@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from router.fit.profile import Profile
+from router.fit.profile import Profile, ProfileMeta, ProfileRow, Prompt, StepRow
 from schemas import DecodeStats, EncoderInfo, LoadReport, MeasuredUnder, Observation, RoutingTable
-from schemas.profile import ProfileMeta, ProfileRow, Prompt, StepRow
 
 METHODS = ("naive", "draft", "ngram")
 ENCODER = EncoderInfo(name="made-up", dimension=4, sha256="0" * 64)

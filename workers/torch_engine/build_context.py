@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from schemas.method import Setting
+from schemas.config import Setting
 from workers.bundle import Bundle
 from workers.drafting.lookup.datastore import Datastore
 from workers.drafting.lookup.past import PastAnswers

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from schemas import MethodSpec
 from schemas.base import misread
-from schemas.method import Role
+from schemas.config import Role
 
 PartClass = TypeVar("PartClass", bound=type)
 

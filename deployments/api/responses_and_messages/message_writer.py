@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deployments.api.event_stream import Event
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
+from deployments.api.tools.parser import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ANTHROPIC, ApiError
 from schemas import DecodeChunk
 
@@ -22,7 +22,7 @@ class MessageWriter:
         self._stop: str | None = None
         self._tokens = tokens
         self._cached: int | None = None
-        """Of the prompt's tokens, as the first chunk says it."""
+        """Of the prompt's tokens, as the first event says it."""
         self._content: list[dict[str, Any]] = []
         self._arguments = ""
         self._open = False
@@ -40,17 +40,15 @@ class MessageWriter:
     def inspected(self, chunk: DecodeChunk) -> DecodeChunk:
         # The engine ends at a stop sequence and gives it in one piece. One that more text follows
         # came before `min_tokens`, and is text.
-        if self._cached is None:
-            stats = chunk.stats
-            told = chunk.cached_prompt_tokens if stats is None else stats.cached_prompt_tokens
-            self._cached = told
         text, self._stop = (self._stop or "") + chunk.text, None
         if chunk.finish_reason in (None, "stop"):
             self._stop = next(filter(text.endswith, self._stops), None)
         return chunk.model_copy(update={"text": text.removesuffix(self._stop or "")})
 
-    def begin(self) -> list[Event]:
-        usage = _usage(self._tokens, self._cached or 0, 0)
+    def begin(self, first: DecodeChunk | None, /) -> list[Event]:
+        told = first and (first.stats or first)
+        self._cached = told.cached_prompt_tokens if told else 0
+        usage = _usage(self._tokens, self._cached, 0)
         message = {**self._message, "content": [], "usage": usage}
         return [_event("message_start", message=message)]
 
@@ -76,7 +74,10 @@ class MessageWriter:
             reason = "stop_sequence"
             self._message["stop_sequence"] = self._stop
         self._message["stop_reason"] = reason
-        counts = _usage(self._tokens, self._cached or 0, usage["completion_tokens"])
+        cached = self._cached
+        if cached is None:  # the response is not streamed
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+        counts = _usage(self._tokens, cached, usage["completion_tokens"])
         counts["speculative"] = usage["speculative"]
         self._message["usage"] = counts
         delta = {name: self._message[name] for name in ("stop_reason", "stop_sequence")}

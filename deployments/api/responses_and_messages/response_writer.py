@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from deployments.api.event_stream import Event
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Piece, Text, Thought
+from deployments.api.tools.parser import Arguments, CallBroken, CallStart, Piece, Text, Thought
 from deployments.errors import ApiError
 from schemas import DecodeChunk
 
@@ -47,7 +47,7 @@ class ResponseWriter:
     def inspected(self, chunk: DecodeChunk) -> DecodeChunk:
         return chunk
 
-    def begin(self) -> list[Event]:
+    def begin(self, _: DecodeChunk | None, /) -> list[Event]:
         return [self._whole("response.created"), self._whole("response.in_progress")]
 
     def add(self, piece: Piece) -> list[Event]:

@@ -25,7 +25,7 @@ from ops.common.prompts import Prompt, fingerprint
 from ops.common.settings import Setup, describe_machine
 from router.fit.speedup import MIN_TOKENS, baseline_of
 from schemas import SamplingParams
-from schemas.method import PLAIN_METHODS
+from schemas.config import PLAIN_METHODS
 from workers.bundle import Bundle, load_bundle
 
 COLUMNS = {

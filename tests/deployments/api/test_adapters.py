@@ -21,7 +21,7 @@ async def adapted(config, engine, encoder, tiny_bundle, tmp_path):
     adapters = {"law": tmp_path, "code-2.1": tmp_path}
     methods = [method.name for method in config.methods]
     served = config.engine.model_copy(update={"lora_adapters": adapters})
-    reader = PromptReader(tiny_bundle, methods, served)
+    reader = PromptReader(tiny_bundle, methods, served, config.http)
     made = await ingress_here(config, engine, encoder, reader)
     made.called = reached(made)
     async with made.http:

@@ -13,7 +13,7 @@ from deployments.api.generation import ONLY, WITHOUT_EFFECT
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.responses_and_messages.messages import MessagesRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest
-from deployments.api.responses_and_messages.surface import Passed
+from deployments.api.responses_and_messages.surface import SAME
 from deployments.api.structured import GUIDED
 
 PAGE = Path(__file__).parents[3] / "docs" / "fields.md"
@@ -61,10 +61,10 @@ def test_every_field_of_the_other_bodies_is_treated_as_its_table_says(title, bod
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
     table = {name.strip(" `"): said.strip() for name, said, *_ in rows}
     assert list(table) == sorted(table)
-    own = dict.fromkeys(body.model_fields.keys() - Passed.model_fields.keys() | {"model"}, "works")
+    own = dict.fromkeys(body.model_fields.keys() - {*SAME} | {"model", "stream"}, "works")
     others = dict.fromkeys(body.without_effect, "no effect") | dict.fromkeys(body.only, "refused")
     assert table == others | own
-    shared = {f"`{name}`" for name in Passed.model_fields if "penalty" not in name}
+    shared = {f"`{name}`" for name in SAME if "penalty" not in name}
     assert title != "Responses" or all(name in section for name in shared)
 
 

@@ -6,12 +6,11 @@ import pytest
 from asking import HELLO
 
 from deployments.api.embeddings import EmbeddingRequest
-from deployments.api.generation import GenerationRequest
+from deployments.api.generation import Decoding, GenerationRequest
 from deployments.api.input import MAX_CONTAINERS, MAX_VALUES, parse, validated
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.api.responses_and_messages.messages import CountRequest
 from deployments.api.responses_and_messages.responses import ResponsesRequest
-from deployments.api.responses_and_messages.surface import Passed
 from deployments.errors import ApiError
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -98,7 +97,7 @@ async def test_no_value_of_any_field_is_a_failure_of_the_service(ingress, path):
     if path == "/v1/completions":  # the rest is tried in a conversation
         fields = [field for field in fields if field not in GenerationRequest.model_fields]
     if path in ("/v1/responses", "/v1/messages"):
-        fields = [field for field in fields if field not in Passed.model_fields]
+        fields = [field for field in fields if field not in Decoding.model_fields]
     for number, gap in enumerate(places(BODIES[path], fields)):
         for value in HOSTILE if number else (*HOSTILE, *NO_JSON):
             body = gap.replace('"<gap>"', value).encode()

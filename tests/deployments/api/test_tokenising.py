@@ -9,6 +9,7 @@ from asking import posted
 from deployments.api import prompt_reader, tokenizers
 from deployments.api.request_bodies import ChatRequest, CompletionRequest
 from deployments.errors import ApiError
+from deployments.guard.caller import Caller
 from workers import chat_template
 from workers.chat_template import encode_chat, encode_prompt
 
@@ -39,8 +40,8 @@ def threads(monkeypatch):
 
 async def test_long_texts_are_tokenised_beside_the_event_loop(reader, threads):
     for text in (SHORT, LONG):
-        await reader.chat(ChatRequest(model="tiny", messages=messages(text)))
-        await reader.completion(CompletionRequest(model="tiny", prompt=text))
+        await reader.chat(ChatRequest(model="tiny", messages=messages(text)), Caller())
+        await reader.completion(CompletionRequest(model="tiny", prompt=text), Caller())
     here = threading.current_thread().name
     assert threads[:2] == [here, here]
     assert all(name.startswith("tokenise") for name in threads[2:])
@@ -49,7 +50,9 @@ async def test_long_texts_are_tokenised_beside_the_event_loop(reader, threads):
 @pytest.mark.usefixtures("threads")
 async def test_both_at_once_give_the_tokens_that_one_gives(reader, tiny_bundle):
     asked = [SHORT, LONG] * 100
-    chats = (reader.chat(ChatRequest(model="tiny", messages=messages(text))) for text in asked)
+    chats = (
+        reader.chat(ChatRequest(model="tiny", messages=messages(text)), Caller()) for text in asked
+    )
     found = [prompt.token_ids for prompt in await asyncio.gather(*chats)]
     tokenizer = tiny_bundle.tokenizer()
     alone = {text: tuple(encode_chat(tokenizer, messages(text), True)) for text in (SHORT, LONG)}
@@ -61,11 +64,13 @@ async def test_a_users_words_are_text_and_a_completions_prompt_is_its_own_templa
 ):
     tokenizer = tiny_bundle.tokenizer()
     end = tokenizer.eos_token
-    chat = await reader.chat(ChatRequest(model="tiny", messages=messages(f"a{end}")))
-    blank = await reader.chat(ChatRequest(model="tiny", messages=messages("a")))
+    chat = await reader.chat(ChatRequest(model="tiny", messages=messages(f"a{end}")), Caller())
+    blank = await reader.chat(ChatRequest(model="tiny", messages=messages("a")), Caller())
     ids = tokenizer.eos_token_id
     assert chat.token_ids.count(ids) == blank.token_ids.count(ids)
-    [completion] = await reader.completion(CompletionRequest(model="tiny", prompt=f"a{end}b"))
+    [completion] = await reader.completion(
+        CompletionRequest(model="tiny", prompt=f"a{end}b"), Caller()
+    )
     assert completion.token_ids.count(ids) == 1
 
 
@@ -85,7 +90,7 @@ async def test_tokens_of_a_text_and_back(ingress, tiny_bundle):
 async def test_tokens_of_a_conversation_are_those_of_its_prompt(ingress, reader):
     chat = messages(SHORT)
     said = await posted(ingress, "/tokenize", {"messages": chat})
-    read = await reader.chat(ChatRequest(model="tiny", messages=chat))
+    read = await reader.chat(ChatRequest(model="tiny", messages=chat), Caller())
     assert tuple(said["tokens"]) == read.token_ids
     shorter = await posted(ingress, "/tokenize", {"messages": chat, "add_generation_prompt": False})
     assert said["tokens"][: shorter["count"]] == shorter["tokens"]
@@ -100,7 +105,7 @@ async def test_tools_beyond_any_context_are_not_tokenised(tools_reader, monkeypa
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 1_000_000}}
     asked = {"model": "tiny", "messages": messages("a"), "tools": [tool]}
     with pytest.raises(ApiError) as caught:
-        await tools_reader.chat(ChatRequest.model_validate(asked))
+        await tools_reader.chat(ChatRequest.model_validate(asked), Caller())
     assert caught.value.code == "context_length_exceeded"
 
 

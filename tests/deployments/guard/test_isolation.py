@@ -7,9 +7,8 @@ from pydantic import ValidationError
 from deployments.guard.key_file import check_isolation, hash_of, scope_of
 from deployments.replica.method import merged
 from schemas import EngineConfig, GuardConfig
-from schemas.config import DatastoreConfig
+from schemas.config import DatastoreConfig, OpenAIConfig
 from schemas.keys import ApiKey
-from schemas.vllm import OpenAIConfig
 from workers.loader import load_engine
 from workers.methods import get_method
 

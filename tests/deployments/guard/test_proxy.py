@@ -5,7 +5,7 @@ import uvicorn
 from ray.serve._private.http_util import validate_http_proxy_callback_return
 from ray.serve._private.utils import call_function_from_import_path
 
-from deployments.guard.proxy import IMPORT_PATH, BoundedHeaders, ClosedRoutes, PlainHeaders
+from deployments.guard.proxy import IMPORT_PATH, BoundedHeaders, Spared
 
 KEPT = [
     (b"authorization", b"Bearer sk-1"),
@@ -34,7 +34,7 @@ async def seen(scope):
     async def app(scope, _receive, _send):
         scopes.append(scope)
 
-    await PlainHeaders(app)(scope, None, None)
+    await Spared(app)(scope, None, None)
     return scopes[0]
 
 
@@ -48,7 +48,7 @@ def test_ray_takes_them_by_their_import_path(monkeypatch):
     for name in ("no_proxy", "no_grpc_proxy"):  # which it sets
         monkeypatch.setenv(name, "")
     found = validate_http_proxy_callback_return(call_function_from_import_path(IMPORT_PATH))
-    assert [one.cls for one in found] == [ClosedRoutes, PlainHeaders]
+    assert [one.cls for one in found] == [Spared]
     settings = uvicorn.Config(None)
     settings.load()
     assert settings.http_protocol_class is BoundedHeaders
@@ -72,6 +72,6 @@ async def test_only_rays_list_of_routes_is_closed(path, root, status):
     async def send(message):
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": path, "root_path": root}
-    await ClosedRoutes(app)(scope, None, send)
+    scope = {"type": "http", "method": "GET", "path": path, "root_path": root, "headers": []}
+    await Spared(app)(scope, None, send)
     assert sent[0]["status"] == status

@@ -2,7 +2,7 @@ import pytest
 from stored_heads import head, origin, store
 from tuning_setting import Setting
 
-from deployments.head_training import canaries, rounds
+from deployments.head_training import canaries, trainer
 from deployments.head_training import trainer as training
 from tests.training.counting import save_bundle, train_counting
 
@@ -17,7 +17,7 @@ def counting_bundle(tmp_path_factory):
 @pytest.fixture
 def setting(counting_bundle, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(rounds, "ROUND_TOKENS", 1000)
+    monkeypatch.setattr(trainer, "ROUND_TOKENS", 1000)
     monkeypatch.setattr(training, "PASSES", 15)
     return Setting(counting_bundle, tmp_path)
 

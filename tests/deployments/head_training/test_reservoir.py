@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampled import sample
 
-from deployments.head_training.rounds import Reservoir
+from deployments.head_training.samples import Reservoir
 
 ROOM = 600
 arrivals = st.lists(st.tuples(st.integers(-1, 3), st.integers(2, 200)), max_size=60)

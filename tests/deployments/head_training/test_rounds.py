@@ -2,8 +2,8 @@
 
 from sampled import sample
 
-from deployments.head_training import rounds
-from deployments.head_training.rounds import (
+from deployments.head_training import trainer
+from deployments.head_training.trainer import (
     are_enough,
     held_samples,
     lacking,
@@ -16,7 +16,7 @@ LEARNED = "1" * 64
 
 
 def test_a_flood_of_one_kind_does_not_judge_alone(monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_HELD", 6)
+    monkeypatch.setattr(trainer, "MOST_HELD", 6)
     flood = [sample(f"flood {i}", conversation="0" * 64, time=100.0 + i) for i in range(20)]
     other = [sample(f"other {i}", conversation="0" * 64, cluster=1, time=i) for i in range(2)]
     assert all(each.held for each in flood)
@@ -25,7 +25,7 @@ def test_a_flood_of_one_kind_does_not_judge_alone(monkeypatch):
 
 
 def test_a_round_mixes_older_samples_with_the_newest(monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_TOKENS", 60)
+    monkeypatch.setattr(trainer, "MOST_TOKENS", 60)
     kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(20)]
 
     def times(samples: list[Sample]) -> list[float]:
@@ -41,7 +41,7 @@ def test_a_round_mixes_older_samples_with_the_newest(monkeypatch):
 
 
 def test_rounds_in_vain_wait_for_more_samples_each_time(monkeypatch):
-    monkeypatch.setattr(rounds, "ROUND_TOKENS", 10)
+    monkeypatch.setattr(trainer, "ROUND_TOKENS", 10)
     kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(100)]
     assert are_enough(kept, PastRounds(seen=97.0, in_vain=0))
     assert not are_enough(kept, PastRounds(seen=98.0, in_vain=0))
@@ -56,7 +56,7 @@ def test_rounds_in_vain_wait_for_more_samples_each_time(monkeypatch):
 def test_only_conversations_that_the_judge_sees_count(monkeypatch):
     """A long conversation's turns are the newest held answers, and answers of one token are none
     to draft for."""
-    monkeypatch.setattr(rounds, "MOST_HELD", LEAST_CONVERSATIONS)
+    monkeypatch.setattr(trainer, "MOST_HELD", LEAST_CONVERSATIONS)
     learned = sample("learned", conversation=LEARNED)
 
     def held(count: int, **fields: object) -> list[Sample]:
@@ -72,8 +72,8 @@ def test_only_conversations_that_the_judge_sees_count(monkeypatch):
 
 
 def test_an_answer_that_fills_half_of_a_round_is_left_out(monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_TOKENS", 60)
-    monkeypatch.setattr(rounds, "ROUND_TOKENS", 10)
+    monkeypatch.setattr(trainer, "MOST_TOKENS", 60)
+    monkeypatch.setattr(trainer, "ROUND_TOKENS", 10)
     large = sample("large", tokens=32, conversation=LEARNED, time=100.0)
     kept = [sample(str(i), conversation=LEARNED, time=float(i)) for i in range(20)]
     assert large not in round_samples([*kept, large], 17.0)

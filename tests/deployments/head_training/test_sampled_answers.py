@@ -1,6 +1,5 @@
 """Which answers become samples, and what a sample says."""
 
-import asyncio
 from contextlib import aclosing
 
 import pytest
@@ -205,11 +204,3 @@ async def test_answers_that_come_during_a_call_go_with_the_next(door):
     await line.send()
     await line.send()
     assert set(ids(door)) == {"before", "after 0"}
-
-
-async def test_the_end_of_serving_sends_what_waits(door):
-    line = SampleLine(door.connect)
-    async with line.sending():
-        await asyncio.sleep(0)
-        line.add(sample("last"))
-    assert ids(door) == ["last"]

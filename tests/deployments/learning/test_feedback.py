@@ -12,7 +12,7 @@ from stores import gone
 from deployments.artifacts import served_table
 from deployments.learning import feedback as feedback_module
 from deployments.learning import link as link_module
-from deployments.learning.feedback import Feedback
+from deployments.learning.feedback import Callers, Feedback
 from deployments.learning.link import FeedbackLink
 from deployments.loads import LoadsLine
 from deployments.metrics import Metrics
@@ -102,13 +102,16 @@ class TestFeedback:
         assert reply.table.version == 9
         assert reply.table.live.answers[0] == pytest.approx(answers)
 
-    async def test_ingresses_are_counted_while_they_call(self, config, monkeypatch):
-        actor = Feedback(config)
-        for ingress in ("a", "b", "a"):
-            reply = await actor.exchange([], ("", -1), ingress)
-        assert reply.ingresses == 2
+    def test_nothing_is_kept_for_an_ingress_that_calls_no_more(self, monkeypatch):
+        callers = Callers()
+        for ingress in ("a", "b"):
+            callers.called(ingress)
+            callers.new(ingress, [observation(f"of {ingress}")])
+        callers.stored(["of a", "of b"])
+        assert callers.acknowledged("b") == {"of b"}
         monkeypatch.setattr("deployments.learning.feedback.CALLER_SECONDS", 0.0)
-        assert (await actor.exchange([], ("", -1), "b")).ingresses == 1
+        callers.called("b")
+        assert callers.acknowledged("a") == frozenset()
 
     async def test_what_was_acknowledged_survives_the_actors_death(self, config):
         before = await Feedback(config).exchange([observation(str(i)) for i in range(5)], ("", -1))
@@ -180,13 +183,11 @@ class TestLink:
         assert (line.link.connected, line.link.waiting) == (True, 0)
         assert live_steps(line.link.table) == 20
 
-    async def test_there_is_a_problem_until_the_number_of_ingresses_is_known(self, line, config):
-        """So that several that start together do not each take what trials get in advance."""
+    async def test_there_is_a_problem_until_the_actor_is_heard_from(self, line, config):
         line.actor = Feedback(config)
-        await line.actor.exchange([], None, "another")
         assert line.link.problem is not None
         await line.link.exchange()
-        assert (line.link.problem, line.link.ingresses) == (None, 2)
+        assert line.link.problem is None
 
     async def test_what_the_actor_has_taken_is_sent_again_to_its_successor_only(
         self, line, config, monkeypatch
@@ -211,14 +212,6 @@ class TestLink:
         await line.link.exchange()
         await line.link.exchange()
         assert (sent[3:], line.link.waiting) == ([[], ["a", "b"]], 0)
-
-    async def test_what_waits_at_the_end_of_the_exchanging_is_sent(self, line, config):
-        line.actor = Feedback(config)
-        async with line.link.exchanging():
-            await until(lambda: line.link.connected)
-            line.link.observe(observation("a"))
-            assert line.link.waiting == 1
-        assert (line.link.connected, line.link.waiting) == (True, 0)
 
     async def test_only_so_many_observations_wait(self, line, monkeypatch):
         monkeypatch.setattr(link_module, "_CAPACITY", 3)

@@ -54,7 +54,7 @@ async def acknowledged(actor, names):
 
 async def learned(actor):
     """The answers that are counted in the actor's table."""
-    return set((await actor.state())["learner"]["seen"])
+    return set(actor._learner.state()["seen"])
 
 
 NOT_HERE = {

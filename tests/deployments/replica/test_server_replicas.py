@@ -17,7 +17,7 @@ from deployments.metrics import ReplicaMetrics
 from deployments.replica import method
 from deployments.replica.placement import placed_engine
 from schemas import AppConfig, DecodeRequest
-from schemas.vllm import OpenAIConfig
+from schemas.config import OpenAIConfig
 from workers.loader import load_engine
 from workers.vllm_engine import versions
 

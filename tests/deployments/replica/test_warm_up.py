@@ -167,7 +167,7 @@ async def test_what_it_took_retimes_the_table_and_says_nothing_of_acceptance(con
     }
     answers = []
     for m, name in enumerate(before.methods):
-        seconds = 2.0 * steps * predict.step_seconds(before, m, 1.0, context)
+        seconds = 2.0 * steps * predict.StepTimes(before, context).of(m, 1.0)
         made = observation(f"warm-up-{name}", name, **measured, decode_seconds=seconds)
         answers.append(made.stats)
     await feedback.warmed_up("replica-1", answers)

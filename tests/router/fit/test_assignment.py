@@ -5,7 +5,6 @@ import pytest
 from routing_world import CENTROIDS, ENCODER, METHODS, STEP, make_profile
 
 from router.fit.assign import TableOptions, build_table
-from router.fit.profile import ProfileError
 
 
 def test_a_table_finds_the_made_up_worlds_factors() -> None:
@@ -45,5 +44,5 @@ def test_the_fit_id_follows_what_was_fitted() -> None:
 
 def test_a_profile_without_the_baseline_is_refused() -> None:
     profile, vectors = make_profile(methods=("draft", "ngram"))
-    with pytest.raises(ProfileError, match="naive"):
+    with pytest.raises(ValueError, match="add naive or vllm_naive"):
         build_table(profile, vectors, CENTROIDS, ENCODER)

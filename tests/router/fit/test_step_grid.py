@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.fit.steps import Sample, grid
+from router.fit.assign import Sample, grid
 
 BATCHES, CONTEXTS = (1, 2, 4, 8), (64, 256, 1024)
 

@@ -17,7 +17,7 @@ from decoding import Answer, decode
 from stand_in import running
 
 from schemas import EngineConfig
-from schemas.vllm import OpenAIConfig
+from schemas.config import OpenAIConfig
 from workers.bundle import Bundle
 from workers.loader import load_engine
 from workers.openai_engine.engine import OpenAIEngine

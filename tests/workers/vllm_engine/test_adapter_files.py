@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from schemas import EngineConfig
-from schemas.vllm import OpenAIConfig
+from schemas.config import OpenAIConfig
 from workers.methods import get_method
 from workers.vllm_engine.adapter_files import check_adapters, lora_arguments
 

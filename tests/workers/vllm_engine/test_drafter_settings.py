@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from schemas import MethodSpec
-from schemas.method import Setting
+from schemas.config import Setting
 from workers.bundle import Bundle, BundleError, load_bundle
 from workers.methods import get_method
 from workers.vllm_engine import shared, versions

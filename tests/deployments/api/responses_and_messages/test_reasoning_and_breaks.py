@@ -4,8 +4,9 @@ import pytest
 
 from deployments.api.responses_and_messages.message_writer import MessageWriter
 from deployments.api.responses_and_messages.response_writer import ResponseWriter
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Text, Thought
+from deployments.api.tools.parser import Arguments, CallBroken, CallStart, Text, Thought
 from deployments.errors import ApiError
+from schemas import DecodeChunk
 
 BROKEN = [CallStart(0, "call_1", "add"), Arguments(0, '{"a"'), CallBroken(0, "...")]
 WRITERS = {
@@ -15,7 +16,7 @@ WRITERS = {
 
 
 def written(writer, pieces):
-    events = writer.begin()
+    events = writer.begin(None)
     for piece in pieces:
         events += writer.add(piece)
     return events
@@ -71,3 +72,14 @@ def test_an_answer_that_breaks_off_says_so(name):
     else:
         assert last == "error"
         assert data["error"] == {"type": "api_error", "message": "gone"}
+
+
+def test_the_first_and_the_last_event_of_a_message_count_the_same_cached_tokens():
+    """An engine may know them only at the end."""
+    writer = WRITERS["messages"]()
+    [(_, begun)] = writer.begin(DecodeChunk(request_id="a", text="Yes", cached_prompt_tokens=4))
+    counted = {"completion_tokens": 1, "speculative": {}}
+    ended = writer.end("stop", counted | {"prompt_tokens_details": {"cached_tokens": 8}})
+    first, last = begun["message"]["usage"], ended[-2][1]["usage"]
+    names = ("input_tokens", "cache_read_input_tokens")
+    assert [first[name] for name in names] == [last[name] for name in names] == [5, 4]

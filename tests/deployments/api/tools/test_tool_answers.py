@@ -9,6 +9,7 @@ from weather import CITIES
 
 from deployments.api.input import parse
 from deployments.api.request_bodies import ChatRequest
+from deployments.guard.caller import Caller
 
 ADD = {
     "type": "function",
@@ -126,7 +127,7 @@ async def test_a_conversation_is_known_again_after_a_call(tools_ingress, tools_c
     result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "18 degrees"}
     messages = [*HELLO["messages"], message.model_dump(), result]
     further = parse(ChatRequest, json.dumps(ASKED | {"messages": messages}).encode())
-    prompt = await tools_ingress.reader.chat(further)
+    prompt = await tools_ingress.reader.chat(further, Caller())
     known = tools_ingress.answerer._conversations
     assert known.method(prompt.scope, prompt.conversation) == "ngram"
 

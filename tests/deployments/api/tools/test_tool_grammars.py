@@ -7,8 +7,7 @@ import pytest
 from deployments.api.tools.family import calls_or
 from deployments.api.tools.fields import FunctionTool, offered
 from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED
-from deployments.api.tools.parser import ToolCallParser
-from deployments.api.tools.pieces import Said
+from deployments.api.tools.parser import Text, ToolCallParser, calls_in
 from schemas import Grammar
 from workers.grammar.compiler import compiled, wrapped
 from workers.grammar.specification import GrammarError
@@ -78,11 +77,10 @@ def test_a_constrained_answer_is_what_the_parser_reads(name, follows):
     for made in several:
         text = answer(form, *made)
         assert follows(grammar(form), text)
-        parser, said = ToolCallParser(form, ["point", "get.time"]), Said()
-        for piece in (*parser.push(text), *parser.end()):
-            said.add(piece)
-        assert [(call.name, json.loads(call.arguments)) for call in said.calls] == made
-        assert not said.text
+        parser = ToolCallParser(form, ["point", "get.time"])
+        pieces = [*parser.push(text), *parser.end()]
+        assert [(call.name, json.loads(call.arguments)) for call in calls_in(pieces)] == made
+        assert not any(isinstance(piece, Text) for piece in pieces)
 
 
 @pytest.mark.parametrize("name", FORMATS)

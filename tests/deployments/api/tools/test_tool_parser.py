@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.api.tools.formats import FENCE, HERMES, LLAMA3, MISTRAL, Format, format_of
-from deployments.api.tools.parser import MOST_AGAIN, ToolCallParser
-from deployments.api.tools.pieces import Arguments, CallBroken, CallStart, Said, Text
+from deployments.api.tools.parser import (
+    MOST_AGAIN,
+    Arguments,
+    CallBroken,
+    CallStart,
+    Text,
+    ToolCallParser,
+    calls_in,
+    settled,
+)
 
 OFFERED = ("get_current_temperature", "get_temperature_date", "trending_songs", "get_weather")
 
@@ -23,10 +31,9 @@ def parsed(form, parts, **more):
 
 def joined(pieces):
     """Return the text, and each call's name and arguments."""
-    said = Said()
-    for piece in pieces:
-        said.add(piece)
-    return said.text, [(call.name, json.loads(call.arguments)) for call in said.calls]
+    whole = settled(pieces)
+    calls = [(call.name, json.loads(call.arguments)) for call in calls_in(whole)]
+    return "".join(piece.text for piece in whole if isinstance(piece, Text)), calls
 
 
 PARIS = {"location": "Paris, France", "unit": "celsius"}
