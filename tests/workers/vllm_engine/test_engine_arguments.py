@@ -6,7 +6,6 @@ from schemas import EngineConfig
 from workers.bundle import Bundle
 from workers.methods import get_method
 from workers.vllm_engine.arguments import CPU_BLOCK, CPU_CHUNK, engine_arguments
-from workers.vllm_engine.versions import check_arguments
 
 CPU = EngineConfig(device="cpu", max_batch=4, kv_slots=1024)
 
@@ -46,21 +45,3 @@ def test_a_step_on_a_cpu_has_room_for_every_draft_and_a_piece_of_a_prompt(bundle
     ):
         settings = of(bundle, CPU.model_copy(update={"vllm": vllm}))
         assert settings.get("max_num_batched_tokens") == expected
-
-
-@pytest.mark.vllm
-def test_the_second_model_runner_is_refused(monkeypatch):
-    from workers.vllm_engine.drafting import worker
-
-    monkeypatch.setattr(worker.Worker, "init_device", lambda _self: None)
-    second = object.__new__(worker.SharedWorker)
-    second.use_v2_model_runner = True
-    with pytest.raises(RuntimeError, match="set VLLM_USE_V2_MODEL_RUNNER=0"):
-        second.init_device()
-
-
-@pytest.mark.vllm
-def test_an_argument_that_the_release_does_not_have_is_told_with_those_that_it_has():
-    said = r"vLLM .* has no such engine argument\. It has: .*quantization"
-    with pytest.raises(ValueError, match=rf"^engine\.vllm\.quantisation: {said}"):
-        check_arguments({"quantisation": "fp8"})
