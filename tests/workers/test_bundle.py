@@ -170,16 +170,8 @@ def test_the_config_counts(tiny_bundle: Bundle, copy: Bundle) -> None:
 
 
 def test_a_packaged_target_needs_no_files(tmp_path: Path) -> None:
-    def packaged(sha256: str) -> Bundle:
-        body = {
-            "name": "x",
-            "parts": {},
-            "packaged": {"package": "a", "file": "b.gguf", "sha256": sha256},
-        }
-        (tmp_path / "bundle.json").write_text(json.dumps(body))
-        return load_bundle(tmp_path)
-
-    one, other = (target_hash(packaged(byte * 32)) for byte in ("ab", "cd"))
+    made = (packaged_bundle(tmp_path / byte, sha256=byte * 32) for byte in ("ab", "cd"))
+    one, other = (target_hash(load_bundle(folder)) for folder in made)
     assert one != other
 
 
