@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
+from spoiling import config
 
 from workers.bundle import Bundle, BundleError, load_bundle, name_part
 from workers.weight_files import target_hash
@@ -163,9 +164,7 @@ def test_each_tensor_counts(tiny_bundle: Bundle, copy: Bundle) -> None:
 
 
 def test_the_config_counts(tiny_bundle: Bundle, copy: Bundle) -> None:
-    file = copy.part("target") / "config.json"
-    body = json.loads(file.read_text())
-    file.write_text(json.dumps(body | {"rms_norm_eps": 0.5}))
+    config(rms_norm_eps=0.5)(copy.part("target"))
     assert target_hash(copy) != target_hash(tiny_bundle)
 
 
