@@ -129,6 +129,15 @@ def make_bundle(
     return load_bundle(folder)
 
 
+def with_parts(folder: Path, *without: str, **more: str) -> Bundle:
+    """Load a bundle after its folder lost some parts and has got others."""
+    file = folder / "bundle.json"
+    body = json.loads(file.read_text())
+    body["parts"] = {part: body["parts"][part] for part in body["parts"] if part not in without}
+    file.write_text(json.dumps({**body, "parts": body["parts"] | more}))
+    return load_bundle(folder)
+
+
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The demo's tokenizer, with random weights of a few thousand parameters."""

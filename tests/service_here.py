@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import uvicorn
@@ -87,8 +88,11 @@ async def ingress_here(
 
 
 @contextmanager
-def service_here(config: AppConfig) -> Iterator[str]:
-    """Serve a configuration on a socket of this machine; get its address once it listens."""
+def service_here(
+    config: AppConfig, served: Callable[[Ingress], Any] = lambda made: made.app
+) -> Iterator[str]:
+    """Serve a configuration on a socket of this machine; get its address once it listens. `served`
+    may change the ingress, and returns what is served of it."""
     port = free_port()
     bundle = load_bundle(config.bundle)
     methods = tuple(method.name for method in config.methods)
@@ -99,7 +103,7 @@ def service_here(config: AppConfig) -> Iterator[str]:
     async def serve():
         reader = PromptReader(bundle, methods, config.engine, config.http)
         made = await ingress_here(config, engine, served_encoder(config), reader)
-        server = uvicorn.Server(uvicorn.Config(made.app, port=port, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(served(made), port=port, log_level="warning"))
         servers.append(server)
         ready.set()
         await server.serve()

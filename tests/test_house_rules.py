@@ -11,6 +11,7 @@ from house_rules import (
     unnamed_results,
     unused_modules,
 )
+from test_import_rules import write
 
 ROOT = Path(__file__).parent.parent
 RULES = [
@@ -26,12 +27,6 @@ RULES = [
 @pytest.mark.parametrize("rule", RULES)
 def test_the_repository_keeps_to_the_rule(rule):
     assert rule(ROOT) == []
-
-
-def write(root: Path, sources: dict[str, str]) -> None:
-    for file, source in sources.items():
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_text(source)
 
 
 ENTRY = {"ops/__main__.py": "import ops.a\n"}

@@ -1,12 +1,10 @@
 """A service whose random model is made to answer agents: first a call of a tool, then a text."""
 
-import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,19 +14,16 @@ from queue import SimpleQueue
 
 import pytest
 import torch
-import uvicorn
 from conftest_bundle import demo_tokenizer, random_llama
 from served import service_config
-from service_here import ingress_here, listening
+from service_here import listening, service_here
+from stand_in import running
 
-from deployments.api.prompt_reader import PromptReader
-from deployments.artifacts import served_encoder
 from deployments.guard.haproxy import free_port
 from deployments.guard.middleware import guarded
 from deployments.metrics import Metrics
 from schemas import Grammar, GuardConfig
 from workers.bundle import load_bundle
-from workers.loader import load_engine
 
 CONTEXT = 65_536
 TEMPLATE = Path(__file__).parents[2] / "configs" / "chatml-tools.jinja"
@@ -112,26 +107,14 @@ def scripted(agents_bundle, tmp_path_factory):
         engine={"threads": 1, "max_context": CONTEXT, "kv_slots": 2 * CONTEXT},
         http={"chat_template": TEMPLATE},
     )
-    engine = load_engine(methods, agents_bundle, config.engine)
-    made, servers, ready, port = Scripted(), [], threading.Event(), free_port()
+    made = Scripted()
 
-    async def serve():
-        reader = PromptReader(agents_bundle, methods, config.engine, config.http)
-        ingress = await ingress_here(config, engine, served_encoder(config), reader)
+    def served(ingress):
         script(ingress, made)
-        app = guarded(ingress.app, GuardConfig(cors_origins=(ORIGIN,)), Metrics())
-        servers.append(uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")))
-        ready.set()
-        await servers[0].serve()
+        return guarded(ingress.app, GuardConfig(cors_origins=(ORIGIN,)), Metrics())
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(300)
-    made.url = listening(f"http://127.0.0.1:{port}")
-    yield made
-    servers[0].should_exit = True
-    thread.join(60)
-    engine.close()
+    with service_here(config, served) as made.url:
+        yield made
 
 
 def script(ingress, made):
@@ -259,9 +242,6 @@ def page(scripted, folders):
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", int(ORIGIN.rpartition(":")[2])), Files)
-    threading.Thread(target=server.serve_forever).start()
-
     def ask(name: str) -> str:
         asked = f"answered({json.dumps(name)}, {json.dumps(scripted.url)})"
         (work / "page.html").write_text(
@@ -280,6 +260,5 @@ def page(scripted, folders):
             browser.terminate()
             browser.wait(60)
 
-    yield ask
-    server.shutdown()
-    server.server_close()
+    with running(ThreadingHTTPServer(("127.0.0.1", int(ORIGIN.rpartition(":")[2])), Files)):
+        yield ask

@@ -5,6 +5,8 @@ import json
 import time
 from contextlib import aclosing
 
+from observations import observation
+
 from deployments.request.prompt import Prompt
 from schemas import DecodeChunk, SamplingParams
 
@@ -132,19 +134,22 @@ def broken(error=None, after=0):
     return stream
 
 
+def chunk(request, text, finish=None, **more):
+    """Return a replica's chunk; the last one, which says why the answer ends, has statistics."""
+    name = request.request_id
+    stats = observation(name, request.method).stats if finish else None
+    return DecodeChunk(request_id=name, text=text, finish_reason=finish, stats=stats, **more)
+
+
 def recorded(ingress, text):
     """Let every method answer with a text that a model gave elsewhere, a character at a time."""
 
-    async def stream(request, whole):
-        real = ingress.streams["real"](request, whole)
-        last = [chunk async for chunk in real][-1]
+    async def stream(request, _):
         for char in text:
-            yield DecodeChunk(request_id=request.request_id, text=char, token_ids=(40,))
-        nothing = {"text": "", "token_ids": (), "drafted": ()}
-        yield last.model_copy(update=nothing | {"finish_reason": "stop"})
+            yield chunk(request, char, token_ids=(40,))
+        yield chunk(request, "", "stop")
 
-    real = next(iter(ingress.streams.values()))
-    ingress.streams |= dict.fromkeys(ingress.streams, stream) | {"real": real}
+    ingress.streams |= dict.fromkeys(ingress.streams, stream)
 
 
 def reached(ingress):

@@ -53,6 +53,7 @@ def test_help_imports_no_heavy_library():
         (["bench", "decode", "--prompts", "no/such.jsonl"], "no/such.jsonl: No such file"),
         (["fit", "--profile", "no/such", "--out", "x"], "no/such is not a profile"),
         (["chat", "--url", "http://127.0.0.1:9"], "no service answers at http://127.0.0.1:9"),
+        (["routing", "history", "--url", "http://127.0.0.1:9"], "--url: no service answers at"),
         (["bench", "decode", "--dtype", "float8"], "'--dtype'"),
     ],
 )

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from routing_world import report
 
 from router import predict
 from router.scaling import UsualAnswer, wanted_replicas, work_seconds
@@ -10,18 +11,12 @@ from schemas import LoadReport, RoutingTable
 
 
 def load(running: int, waiting: int = 0, each: int = 60, **more: object) -> LoadReport:
-    values = {
-        "replica": "a",
-        "methods": ("draft",),
-        "running": running,
-        "waiting": waiting,
+    told = {
         "running_by_method": {"draft": running} if running else {},
         "outstanding_tokens": each * (running + waiting),
         "requests": {str(i): each for i in range(running + waiting)},
-        "free_slots": 1000,
-        "time": 0.0,
     }
-    return LoadReport.model_validate(values | more)
+    return report("draft", running, waiting, **told | more)
 
 
 LONG = 1e6

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from spoiling import tensors
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from schemas import Sample
@@ -112,11 +113,6 @@ def write_replay(samples: list[Sample], domains: list[str], file: Path) -> Path:
 def emptied(head: Path, spoilt: Path) -> Path:
     """Write a copy of a head whose weights are 0: all of its logits are equal, and it drafts the
     first of its words, which no answer holds."""
-    spoilt.mkdir()
-    (spoilt / "config.json").write_bytes((head / "config.json").read_bytes())
-    weights = load_file(head / "model.safetensors")
-    for name, weight in weights.items():
-        if weight.is_floating_point():
-            weights[name] = torch.zeros_like(weight)
-    save_file(weights, spoilt / "model.safetensors")
+    shutil.copytree(head, spoilt)
+    tensors(lambda weights: [w.zero_() for w in weights.values() if w.is_floating_point()])(spoilt)
     return spoilt

@@ -1,12 +1,12 @@
 """Targets as teachers of heads: their states, and those that are refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from spoiling import config
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.training.counting import SHAPE, make_target
@@ -28,8 +28,7 @@ CPU = torch.device("cpu")
 )
 def test_a_target_of_another_kind_is_refused_by_name(field, changes, tmp_path):
     make_target().config.save_pretrained(tmp_path)
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    config(**changes)(tmp_path)
     with pytest.raises(ValueError, match=field):
         Teacher.load(tmp_path)
 

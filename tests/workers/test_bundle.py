@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
+from spoiling import config
 
 from workers.bundle import Bundle, BundleError, load_bundle, name_part
 from workers.weight_files import target_hash
@@ -163,23 +164,13 @@ def test_each_tensor_counts(tiny_bundle: Bundle, copy: Bundle) -> None:
 
 
 def test_the_config_counts(tiny_bundle: Bundle, copy: Bundle) -> None:
-    file = copy.part("target") / "config.json"
-    body = json.loads(file.read_text())
-    file.write_text(json.dumps(body | {"rms_norm_eps": 0.5}))
+    config(rms_norm_eps=0.5)(copy.part("target"))
     assert target_hash(copy) != target_hash(tiny_bundle)
 
 
 def test_a_packaged_target_needs_no_files(tmp_path: Path) -> None:
-    def packaged(sha256: str) -> Bundle:
-        body = {
-            "name": "x",
-            "parts": {},
-            "packaged": {"package": "a", "file": "b.gguf", "sha256": sha256},
-        }
-        (tmp_path / "bundle.json").write_text(json.dumps(body))
-        return load_bundle(tmp_path)
-
-    one, other = (target_hash(packaged(byte * 32)) for byte in ("ab", "cd"))
+    made = (packaged_bundle(tmp_path / byte, sha256=byte * 32) for byte in ("ab", "cd"))
+    one, other = (target_hash(load_bundle(folder)) for folder in made)
     assert one != other
 
 

@@ -1,12 +1,10 @@
 """Which servers our own clients ask through the environment's proxy."""
 
 import socket
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+from stand_in import StandIn, listening
 
 from deployments.guard.haproxy import free_port
 from workers.http_clients import async_client, client, is_here
@@ -25,29 +23,11 @@ def unset(monkeypatch):
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-class Answer(BaseHTTPRequestHandler):
+class Answer(StandIn):
     """Answers with the target of the request line, of which a proxy gets the whole URL."""
 
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(self.path.encode())
-
-    def log_message(self, *_):
-        pass
-
-
-@contextmanager
-def listening():
-    server = HTTPServer(("127.0.0.1", 0), Answer)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    def get(self):
+        self.reply(self.path)
 
 
 async def answers(url):
@@ -72,13 +52,13 @@ def test_other_addresses_are_not(host):
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
 async def test_nothing_here_goes_through_a_proxy(monkeypatch, name, scheme):
     monkeypatch.setenv(name, f"{scheme}://127.0.0.1:{free_port()}")
-    with listening() as url:
-        assert await answers(url) == ["/health", "/health"]
+    with listening(Answer) as server:
+        assert await answers(server.address) == ["/health", "/health"]
 
 
 async def test_other_servers_are_asked_through_it(monkeypatch):
-    with listening() as proxy:
-        monkeypatch.setenv("http_proxy", proxy)
+    with listening(Answer) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.address)
         assert await answers(REMOTE) == [f"{REMOTE}/health"] * 2
 
 

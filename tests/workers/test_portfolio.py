@@ -1,15 +1,15 @@
 """What a configuration leaves open: the bundle, and the methods that it has the parts for."""
 
-import json
 import logging
 import shutil
 from dataclasses import replace
 
 import pytest
+from conftest_bundle import with_parts
 from decoding import SMALL
 
 from schemas import AppConfig, EngineConfig, FeedbackConfig, MethodDeployment
-from workers.bundle import BundleError, load_bundle
+from workers.bundle import BundleError
 from workers.loader import load_engine
 from workers.methods import METHODS, get_method
 from workers.portfolio import (
@@ -31,10 +31,7 @@ def without_drafts(tiny_bundle, tmp_path):
     folder = tmp_path / "bundle"
     shutil.copytree(tiny_bundle.path, folder)
     shutil.rmtree(folder / "draft")
-    body = json.loads((folder / "bundle.json").read_text())
-    del body["parts"]["medusa"]
-    (folder / "bundle.json").write_text(json.dumps(body))
-    return load_bundle(folder)
+    return with_parts(folder, "medusa")
 
 
 def test_a_method_names_the_part_that_it_drafts_with():
@@ -70,12 +67,9 @@ def test_heads_are_exchanged_in_our_engine_and_in_shared_ones_of_vllm(tiny_bundl
 
 def test_a_service_that_trains_grows_the_head_that_its_bundle_lacks(tiny_bundle, tmp_path):
     folder = shutil.copytree(tiny_bundle.path, tmp_path / "bundle")
-    body = json.loads((folder / "bundle.json").read_text())
     config = AppConfig(bundle=folder, feedback=FeedbackConfig(drafter_training=True))
     assert not served_bundle(config).growing
-    for part in ("eagle", "eagle3"):
-        del body["parts"][part]
-    (folder / "bundle.json").write_text(json.dumps(body))
+    with_parts(folder, "eagle", "eagle3")
     assert not served_bundle(AppConfig(bundle=folder)).growing
     bundle = served_bundle(config)
     assert parts_of(get_method("adaptive"), bundle) == ("medusa", "eagle3")
@@ -97,18 +91,15 @@ def test_a_length_is_decided_for_the_one_drafter_that_is_named():
 
 def test_every_part_that_a_method_needs_is_found_before_it_is_loaded(tiny_bundle, tmp_path):
     """No drafter of ours reads a part that `part_of` does not know of."""
-    bare = tmp_path / "bare"
-    for part in ("target", "tokenizer"):
-        shutil.copytree(tiny_bundle.part(part), bare / part)
-    body = {"name": "bare", "parts": {"target": "target", "tokenizer": "tokenizer"}}
-    (bare / "bundle.json").write_text(json.dumps(body))
+    folder = shutil.copytree(tiny_bundle.path, tmp_path / "bare")
+    bare = with_parts(folder, *tiny_bundle.parts.keys() - {"target", "tokenizer"})
     config = EngineConfig.model_validate(SMALL)
     for spec in METHODS.values():
         if spec.engine == "torch" and (part := part_of(spec)) is not None:
             with pytest.raises(BundleError, match=f"has no part '{part}'"):
-                load_engine([spec], load_bundle(bare), config)
+                load_engine([spec], bare, config)
     plain = [s for s in METHODS.values() if s.engine == "torch" and part_of(s) is None]
-    load_engine(plain, load_bundle(bare), config).close()
+    load_engine(plain, bare, config).close()
 
 
 def test_default_methods_are_those_whose_parts_are_there(tiny_bundle, without_drafts):

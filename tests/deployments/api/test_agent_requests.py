@@ -40,7 +40,9 @@ async def test_a_larger_maximum_than_what_is_left_is_refused_where_it_is_so_conf
             response = await made.http.post(path, json=body(path, **{field: 4000}))
             assert response.status_code == 400
             assert f"{field} may be at most 507" in response.json()["error"]["message"]
-        response = await made.http.post(MESSAGES, json=body(MESSAGES, max_tokens=4000))
+        ends = {str(reader.tokenizers.own.eos_token_id): 100}  # at once, not with the context
+        asked = body(MESSAGES, max_tokens=4000, logit_bias=ends)
+        response = await made.http.post(MESSAGES, json=asked)
         assert response.headers[IGNORED] == "max_tokens"
 
 

@@ -112,6 +112,6 @@ async def test_a_template_that_writes_it_gets_it(ingress, monkeypatch, path):
     }[path]
     field = "input" if path == "/v1/responses" else "messages"
     seen = reached(ingress)
-    most = {} if field == "input" else {"max_tokens": 2}
-    await posted(ingress, path, {"model": "tiny", field: [user, said, user], **most})
+    most = "max_output_tokens" if field == "input" else "max_tokens"
+    await posted(ingress, path, {"model": "tiny", field: [user, said, user], most: 2})
     assert thought in tokenizer.decode(seen[0].prompt_token_ids)

@@ -8,11 +8,9 @@ import httpx
 import httpx2
 import openai
 import pytest
-from asking import HELLO, Client, until
-from observations import observation
+from asking import HELLO, Client, chunk, until
 
 from deployments.api import event_stream
-from schemas import DecodeChunk
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
@@ -181,15 +179,6 @@ async def test_the_anthropic_package_takes_it(service):
     with pytest.raises(anthropic.APIStatusError, match="failed"):
         async with client.messages.stream(**HELLO) as stream:
             await stream.get_final_message()
-
-
-STATS = observation("", "draft_verify").stats
-
-
-def chunk(request, text, finish=None):
-    stats = STATS.model_copy(update={"request_id": request.request_id}) if finish else None
-    name = request.request_id
-    return DecodeChunk(request_id=name, text=text, finish_reason=finish, stats=stats)
 
 
 async def three_chunks(request, _):

@@ -29,11 +29,6 @@ def test_states_of_a_running_service(specadapt, listening):
     assert f"there is no snapshot 99 (there are {numbers})" in refused
 
 
-def test_a_service_that_is_not_there(specadapt):
-    refused = specadapt.refusal("routing", "history", "--url", "http://127.0.0.1:9")
-    assert "no service answers at http://127.0.0.1:9" in refused
-
-
 @pytest.fixture
 def learned(tmp_path, tiny_bundle):
     """A configuration's file, whose stored state has seen n-gram emit ten tokens a step; one

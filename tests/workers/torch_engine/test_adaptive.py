@@ -15,14 +15,6 @@ def prompt(length: int = 12) -> list[int]:
     return random.Random(length).sample(range(256), length)
 
 
-async def test_where_every_row_costs_a_step_nothing_is_drafted(load_engine, byte_bundle, cost):
-    cost(lambda rows: rows)
-    engine = load_engine(["adaptive"], byte_bundle)
-    stats = (await decode(engine, "adaptive", prompt(), max_tokens=TOKENS)).stats
-    assert list(stats.by_drafter) == ["none"]
-    assert stats.drafted_tokens == 0
-
-
 async def test_where_rows_are_free_the_learned_drafter_drafts(load_engine, byte_bundle, cost):
     cost(np.ones_like)
     engine = load_engine(["adaptive"], byte_bundle)

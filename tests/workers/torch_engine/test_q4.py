@@ -115,10 +115,8 @@ def test_projections_that_a_layer_joins_need_four_bits_together(q4_bundle, tmp_p
     folder = tmp_path / "target"
     shutil.copytree(q4_bundle.part("target"), folder)
     packed = load_file(folder / PACKED)
-    del (
-        packed["model.layers.0.self_attn.v_proj.weight"],
-        packed["model.layers.1.mlp.up_proj.weight"],
-    )
+    for name in ("layers.0.self_attn.v_proj", "layers.1.mlp.up_proj"):
+        del packed[f"model.{name}.weight"]
     save_file(packed, folder / PACKED)
     exact = logits(load_target(q4_bundle.part("target"), "float32", CPU), PROMPTS[1])
     ours = logits(load_target(folder, "q4", CPU), PROMPTS[1])

@@ -1,6 +1,5 @@
 """A head that training has saved drafts in the engine what training saw it draft."""
 
-import json
 import shutil
 
 import pytest
@@ -40,12 +39,9 @@ def test_saved_and_loaded(make_rig, two_dozen, tmp_path, monkeypatch, kind):
     model = hugging_face(target.part("target"))
     embedding = model.get_input_embeddings().weight.detach()
     head = trained(kind, Teacher.load(target.part("target")), embedding)
-    folder = tmp_path / "bundle"
-    for part in ("target", "tokenizer"):
-        shutil.copytree(target.part(part), folder / part)
+    folder = shutil.copytree(target.path, tmp_path / "bundle")
+    shutil.rmtree(folder / kind)
     head.save(folder / kind)
-    parts = {part: part for part in ("target", "tokenizer", kind)}
-    (folder / "bundle.json").write_text(json.dumps({"name": "trained", "parts": parts}))
     rig = make_rig(load_bundle(folder), [spec(kind, kind, "chain")])
     seen = record(rig, monkeypatch)
     rig.finish(rig.submit(f"{kind}_chain", [5, 3, 20, 11, 7, 3], max_tokens=15))

@@ -1,15 +1,15 @@
 """Methods' drafters and settings as vLLM's speculative_config, and what is refused."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from conftest_bundle import with_parts
 
 from schemas import MethodSpec
 from schemas.config import Setting
-from workers.bundle import Bundle, BundleError, load_bundle
+from workers.bundle import Bundle, BundleError
 from workers.methods import get_method
 from workers.vllm_engine import shared, versions
 from workers.vllm_engine.speculation import FIELDS, speculative_config
@@ -31,10 +31,7 @@ def with_folder(bundle: Bundle, folder: Path, part: str) -> Bundle:
     """Return a copy of the bundle in `folder` that has one more part, in an empty folder."""
     shutil.copytree(bundle.path, folder, dirs_exist_ok=True)
     (folder / part).mkdir()
-    body = json.loads((folder / "bundle.json").read_text())
-    body["parts"][part] = part
-    (folder / "bundle.json").write_text(json.dumps(body))
-    return load_bundle(folder)
+    return with_parts(folder, **{part: part})
 
 
 def test_public_drafters_get_their_fields(bundle: Bundle, tmp_path: Path) -> None:

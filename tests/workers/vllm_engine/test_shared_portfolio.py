@@ -11,7 +11,6 @@ from workers.drafting.lookup.datastore import write_corpus
 from workers.methods import get_method
 from workers.vllm_engine import shared
 from workers.vllm_engine.drafting.portfolio import KEY, PORTFOLIO, Portfolio
-from workers.vllm_engine.drafting.rows import last_accepted, masked
 
 
 def specs(*names: str) -> list[MethodSpec]:
@@ -90,22 +89,6 @@ def test_only_methods_with_kv_of_their_own_keep_their_prompts_apart():
     }
     assert salts["vllm_naive"] is salts["vllm_ngram"] is salts["vllm_medusa"] is None
     assert None is not salts["vllm_eagle3"] != salts["vllm_draft"] is not None
-
-
-def test_each_row_goes_to_its_own_methods_drafter(bundle):
-    rows = portfolio(bundle, "vllm_naive", "vllm_ngram", "vllm_eagle3").rows(
-        ["vllm_eagle3", "vllm_naive", "vllm_ngram", None, "vllm_eagle3", "unheard_of"]
-    )
-    assert rows == {"eagle3": [0, 4], "ngram": [2]}
-
-
-def test_heads_read_the_position_of_the_last_valid_token():
-    # Rows have 5, 1, 3 and 1 positions with logits.
-    assert last_accepted([4, 0, 2, 0], [[7, 8], [9], [1, 2, 3], []]) == [1, 5, 8, 9]
-
-
-def test_other_rows_tokens_are_hidden():
-    assert masked([[1], [2, 3], [], [4]], [1, 2]) == [[], [2, 3], [], []]
 
 
 def test_the_adaptive_method_brings_the_drafters_that_the_bundle_has(bundle, monkeypatch):

@@ -2,7 +2,6 @@
 with the adapter's weights merged."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import pytest_asyncio
 from decoding import assert_greedy, decode, reported, until, vllm_cpu
 from random_adapter import save_adapter
+from spoiling import fields
 
 from schemas.prefixes import prefix_hashes
 from workers.bundle import Bundle
@@ -62,8 +62,7 @@ async def refusal(engine: Engine, folder: Path, methods: tuple[str, ...]) -> str
     """
     with pytest.raises(EngineRefusedError) as refused:
         await decode(engine, methods[0], [1, 2, 3], adapter=ADAPTER, max_tokens=2)
-    file = folder / ADAPTER / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"use_dora": False}))
+    fields("adapter_config.json", use_dora=False)(folder / ADAPTER)
     return str(refused.value)
 
 

@@ -13,6 +13,7 @@ from spoiling import (
     both,
     config,
     cut,
+    fields,
     removed,
     replaced,
     sharded,
@@ -127,9 +128,7 @@ def test_what_is_no_whole_model_is_refused(specadapt, folder, tmp_path, caplog, 
 
 def test_a_tokenizer_class_that_contradicts_the_file_is_refused(specadapt, folder, tmp_path):
     """transformers' LlamaTokenizer makes a tokenizer of its own of the vocabulary."""
-    file = folder / "tokenizer_config.json"
-    config = json.loads(file.read_text()) | {"tokenizer_class": "LlamaTokenizer"}
-    file.write_text(json.dumps(config))
+    fields("tokenizer_config.json", tokenizer_class="LlamaTokenizer")(folder)
     line = specadapt.refusal("bundle", "import", folder, "--out", tmp_path / "out")
     assert "tokenizer_config.json: tokenizer_class LlamaTokenizer encodes" in line
     assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from spoiling import changed, config, tensors
 
 from training.heads import StoredHead
 from workers.bundle import load_bundle
@@ -141,13 +141,10 @@ def test_a_head_that_goes_on_reads_the_layers_it_read(specadapt, folders, tmp_pa
 def changed_head(folder, out, **changes):
     """A copy of a head with other values in its config.json, and an fc of as many layers."""
     shutil.copytree(folder, out)
-    config = json.loads((out / "config.json").read_text()) | changes
-    (out / "config.json").write_text(json.dumps(config))
-    layers = config.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids", ())
+    config(**changes)(out)
+    layers = changes.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids", ())
     if len(layers) == 2:
-        weights = load_file(out / "model.safetensors")
-        weights["fc.weight"] = weights["fc.weight"][:, : 2 * 64].clone()
-        save_file(weights, out / "model.safetensors")
+        tensors(changed("fc.weight", lambda w: w[:, : 2 * 64]))(out)
     return out
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from decoding import hugging_face
+from spoiling import config
 from transformers import PretrainedConfig, PreTrainedModel
 from zoo import OURS, VOCAB, WINDOW, random_model
 from zoo import save_bundle as save
@@ -143,9 +144,10 @@ OLD_LLAMA3 = {
 def test_older_configs_read_alike(tmp_path: Path, name: str, old: dict) -> None:
     OURS[name].save_pretrained(tmp_path)
     now = read_shape(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    del config["rope_parameters"]
-    (tmp_path / "config.json").write_text(json.dumps(config | old))
+    file = tmp_path / "config.json"
+    body = json.loads(file.read_text())
+    del body["rope_parameters"]
+    file.write_text(json.dumps(body | old))
     assert read_shape(tmp_path) == now
 
 
@@ -157,7 +159,6 @@ def test_transformers_reads_only_configs_that_leave_something_out(
 ) -> None:
     OURS["llama"].save_pretrained(tmp_path)
     expected = read_shape(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
     read: list[Path] = []
 
     def read_config(folder: Path) -> PretrainedConfig:
@@ -167,7 +168,7 @@ def test_transformers_reads_only_configs_that_leave_something_out(
     monkeypatch.setattr(families, "read_config", read_config)
     assert read_shape(tmp_path) == expected
     assert not read
-    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    config(**change)(tmp_path)
     assert read_shape(tmp_path) == expected
     assert read == [tmp_path]
 
@@ -197,8 +198,7 @@ LONGROPE = {
 )
 def test_other_features_are_not_covered(tmp_path: Path, name: str, change: dict, said: str) -> None:
     OURS[name].save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    config(**change)(tmp_path)
     with pytest.raises(NotCoveredError, match=said):
         read_shape(tmp_path)
 

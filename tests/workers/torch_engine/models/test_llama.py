@@ -1,6 +1,5 @@
 """Our forward against Hugging Face's, and trees against the chains they are made of."""
 
-import json
 import random
 import shutil
 
@@ -8,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spoiling import config
 
 from workers.bundle import Bundle, BundleError
 from workers.torch_engine.models.kernels.block_product import is_built
@@ -84,7 +84,6 @@ def test_what_a_token_hears_of_nan_is_nan(byte_bundle: Bundle, at: str) -> None:
 def test_models_it_cannot_compute_are_refused(byte_bundle, tmp_path, change, said):
     folder = tmp_path / "target"
     shutil.copytree(byte_bundle.part("target"), folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | change))
+    config(**change)(folder)
     with pytest.raises(BundleError, match=said):
         Llama.load(folder, torch.float32, CPU)

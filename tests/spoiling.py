@@ -36,14 +36,19 @@ def cut(file, kept):
     return spoil
 
 
-def config(part=".", **changes):
-    """Other values in config.json."""
+def fields(file, **changes):
+    """Other values in a JSON file."""
 
     def spoil(folder):
-        file = folder / part / "config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        path = folder / file
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
     return spoil
+
+
+def config(part=".", **changes):
+    """Other values in config.json."""
+    return fields(f"{part}/config.json", **changes)
 
 
 def tensors(change, part="."):
@@ -60,6 +65,10 @@ def tensors(change, part="."):
 
 def without(name):
     return lambda weights: weights.pop(name)
+
+
+def changed(name, change):
+    return lambda weights: weights.update({name: change(weights[name]).contiguous()})
 
 
 def replaced(name, *shape, dtype=torch.float32):
