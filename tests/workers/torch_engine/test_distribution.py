@@ -22,7 +22,7 @@ from workers.torch_engine import registry
 from workers.torch_engine.sequence import Tally
 
 RIGHT = 1e-3
-COUNT = 2000
+COUNT = 1000
 LOSSY = {"fuzzy", "typical"}
 CASES = [
     ("target_choice", world.sampled),
@@ -79,7 +79,7 @@ def test_answers_under_seeds(wishes: dict[str, Any]) -> None:
     assert world.fit_of(said, sampling) > RIGHT
 
 
-SEEDED = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 500)
+SEEDED = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 150)
 
 
 @pytest.fixture(scope="module")
