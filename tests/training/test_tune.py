@@ -21,8 +21,8 @@ def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
     part, bundle, samples, tmp_path, monkeypatch
 ):
     if part == "medusa":  # an untrained one learns little in so few steps
-        monkeypatch.setattr(tuning, "YOUNG_RATE", 0.02)
-    job = _job(part, bundle, samples, tmp_path, tokens=60_000, young=True)
+        monkeypatch.setattr(tuning, "LEARNING_RATE", 0.02)
+    job = _job(part, bundle, samples, tmp_path)
     found = tuning.run_job(job, report=lambda _: None)
     assert found.better, found.reason
     assert found.overall is not None
@@ -103,7 +103,7 @@ def _job(
     bundle: Path,
     samples: list[Sample],
     folder: Path,
-    tokens: int,
+    tokens: int = 300_000,
     young: bool = False,
 ) -> TuningJob:
     """A young head's steps are small ones."""

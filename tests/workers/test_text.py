@@ -51,7 +51,7 @@ SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(data=st.data(), sizes=SIZES)
 def test_pieces_are_the_whole(backend: Tokenizer, data: st.DataObject, sizes: list[int]) -> None:
     ids = st.integers(0, backend.get_vocab_size() + 1)  # some of no token

@@ -16,8 +16,7 @@ from workers.bundle import Bundle
 from workers.torch_engine import sequence
 
 TOKENS = 3
-SAMPLES = 512
-"""Enough for a verifier that draws again from the target's whole distribution after a rejection."""
+SAMPLES = 800
 PROMPT = [0, 1, 0, 1, 2]
 
 
@@ -27,7 +26,6 @@ async def answers_p_value(
     method: Any,
     wishes: dict[str, Any],
     vocab: int,
-    tokens: int = TOKENS,
 ) -> float:
     """Of the first tokens of many answers of a whole engine, at temperature 1 unless `wishes`
     says otherwise. The engine's generators are the same each time."""
@@ -36,12 +34,12 @@ async def answers_p_value(
 
     generators = map(random.Random, itertools.count())
 
-    async def first_tokens() -> tuple[int, ...]:
-        asked = {"max_tokens": tokens + 2, **options}
-        return tuple((await decode(engine, method.name, PROMPT, **asked)).tokens[:tokens])
+    async def tokens() -> tuple[int, ...]:
+        asked = {"max_tokens": TOKENS + 2, **options}
+        return tuple((await decode(engine, method.name, PROMPT, **asked)).tokens[:TOKENS])
 
     with patch.object(sequence, "generator", lambda _: next(generators)):
-        answers = Counter(await asyncio.gather(*(first_tokens() for _ in range(SAMPLES))))
+        answers = Counter(await asyncio.gather(*(tokens() for _ in range(SAMPLES))))
     model = hugging_face(bundle.part("target"))
 
     def logits(context: list[int]) -> torch.Tensor:
@@ -49,4 +47,4 @@ async def answers_p_value(
             return model(torch.tensor([context])).logits[0, -1]
 
     sampling = SamplingParams.model_validate(options)
-    return p_value(answers, chances(logits, PROMPT, tokens, vocab, sampling))
+    return p_value(answers, chances(logits, PROMPT, TOKENS, vocab, sampling))

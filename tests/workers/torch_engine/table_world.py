@@ -268,9 +268,7 @@ def said(number: int, sampling: SamplingParams, constraint: Any) -> Said:
     asked = DecodeRequest(
         request_id=str(number), method="any", prompt_token_ids=tuple(PROMPT), sampling=sampling
     )
-    return Said(
-        number, sampling, make_logit_processor(asked, constraint), random.Random(10_000 + number)
-    )
+    return Said(number, sampling, make_logit_processor(asked, constraint), random.Random(number))
 
 
 def _target(proposals: Sequence[Proposal]) -> TargetOutput:

@@ -22,7 +22,7 @@ from workers.torch_engine import registry
 from workers.torch_engine.sequence import Tally
 
 RIGHT = 1e-3
-COUNT = 1000
+COUNT = 2000
 LOSSY = {"fuzzy", "typical"}
 CASES = [
     ("target_choice", world.sampled),

@@ -11,7 +11,7 @@ from schemas import DecodeRequest, SamplingParams
 from workers.bundle import Bundle
 
 PROMPT = [5, 4, 3, 1, 0, 2] * 3
-STOP, LEAST, MOST = 3, 17, 28
+STOP, LEAST, MOST = 3, 17, 40
 
 
 @pytest.mark.parametrize(

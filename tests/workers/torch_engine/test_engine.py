@@ -36,11 +36,11 @@ async def test_refusals_name_the_field_and_the_fix(
 
 
 async def test_a_full_context_is_decoded_to_its_last_token(load_engine, byte_bundle):
-    engine = load_engine(["draft_verify", "ngram"], byte_bundle, max_context=64)
+    engine = load_engine(["draft_verify", "ngram"], byte_bundle)
     for method in ("draft_verify", "ngram"):
-        answer = await decode(engine, method, [1, 2, 3, 4], max_tokens=60, ignore_eos=True)
+        answer = await decode(engine, method, [1, 2, 3, 4], max_tokens=252, ignore_eos=True)
         assert answer.finish == "length"
-        assert len(answer.tokens) == 60
+        assert len(answer.tokens) == 252
 
 
 async def test_the_waiting_line_is_bounded(load_engine, byte_bundle: Bundle) -> None:

@@ -232,12 +232,11 @@ async def test_look_ups_that_fail_leave_the_learned_drafters(load, monkeypatch):
     assert set(engine.load().drafter_failures) == {"suffix"}
 
 
-@pytest.mark.parametrize("method", ["draft_verify", "specinfer"])
+@pytest.mark.parametrize(
+    "method", ["draft_verify", pytest.param("specinfer", marks=pytest.mark.slow)]
+)
 async def test_a_dropped_sampled_draft_does_not_bias(load_engine, five, method):
-    """Drafts are dropped by what was drawn: those whose last token is even, after all was drawn.
-
-    Of drafts of one token that is the answer's first: to use those that do not fail alone would
-    double the odd ones' share."""
+    """Drafts are dropped by what was drawn: those whose last token is even, after all was drawn."""
     spec = get_method(method)
 
     def loader(methods: Any, bundle: Bundle, **settings: Any) -> TorchEngine:
@@ -247,7 +246,7 @@ async def test_a_dropped_sampled_draft_does_not_bias(load_engine, five, method):
         engine._guard.failures.rests = lambda _name: False
         return engine
 
-    assert await answers_p_value(loader, five, spec, {"max_tokens": 2}, 5, tokens=1) > 1e-3
+    assert await answers_p_value(loader, five, spec, {}, 5) > 1e-3
 
 
 def test_a_drafter_rests_after_several_failures_and_is_tried_again() -> None:

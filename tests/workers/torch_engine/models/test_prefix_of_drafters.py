@@ -72,8 +72,8 @@ def test_rows_that_are_forgotten_are_free_again(make_rig, byte_bundle: Bundle) -
     for seed in range(3 * rig.pool.rows):
         prompt = words(40, seed)
         method = ["eagle3", "draft_verify"][seed % 2]
-        (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=6))
-        assert_greedy(byte_bundle, prompt, answer.tokens, 6)
+        (answer,) = rig.finish(rig.submit(method, prompt, max_tokens=TOKENS))
+        assert_greedy(byte_bundle, prompt, answer.tokens, TOKENS)
     for drafter in rig.scheduler._rows._drafters:
         kept = len(drafter._rows._kept)
         assert drafter.pool.free_rows == rig.pool.rows - kept
