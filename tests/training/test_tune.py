@@ -44,8 +44,8 @@ def test_a_tuned_head_is_better_and_a_spoilt_one_is_refused(
 @pytest.mark.slow
 def test_a_new_head_has_to_beat_look_ups(bundle, samples, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "LEAST_WORDS", 2)
-    job = _job("eagle3", bundle, samples, tmp_path, tokens=100_000)
-    job = job.model_copy(update={"parent": None, "young": True})
+    job = _job("eagle3", bundle, samples, tmp_path, tokens=100_000, young=True)
+    job = job.model_copy(update={"parent": None})
     found = tuning.run_job(job, report=lambda _: None)
     assert found.better, found.reason
     assert found.overall is not None
@@ -65,9 +65,9 @@ def test_a_new_head_has_to_beat_look_ups(bundle, samples, tmp_path, monkeypatch)
 def test_an_interrupted_job_gives_the_same_head(bundle, samples, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "CHECKPOINT_SECONDS", 0.0)
     teacher = Teacher.load(bundle / "target")
-    whole = _job("eagle3", bundle, samples, tmp_path / "whole", tokens=40_000)
+    whole = _job("eagle3", bundle, samples, tmp_path / "whole", tokens=12_000, young=True)
     tuning.tune(teacher, whole, lambda _: None)
-    job = _job("eagle3", bundle, samples, tmp_path / "cut", tokens=40_000)
+    job = _job("eagle3", bundle, samples, tmp_path / "cut", tokens=12_000, young=True)
     with pytest.raises(InterruptedError):
         tuning.tune(teacher, job, _interrupt)
     assert not job.out.exists()
@@ -99,14 +99,25 @@ def _interrupt(line: str) -> None:
 
 
 def _job(
-    part: HeadPart, bundle: Path, samples: list[Sample], folder: Path, tokens: int = 300_000
+    part: HeadPart,
+    bundle: Path,
+    samples: list[Sample],
+    folder: Path,
+    tokens: int = 300_000,
+    young: bool = False,
 ) -> TuningJob:
+    """A young head's steps are small ones."""
     folder.mkdir(exist_ok=True)
     for name, held in (("held", True), ("samples", False)):
         lines = [s.model_dump_json() + "\n" for s in samples if s.held == held]
         (folder / f"{name}.jsonl").write_text("".join(lines))
     return TuningJob(
-        part=part, target=bundle / "target", parent=bundle / part, folder=folder, tokens=tokens
+        part=part,
+        target=bundle / "target",
+        parent=bundle / part,
+        folder=folder,
+        tokens=tokens,
+        young=young,
     )
 
 

@@ -24,10 +24,17 @@ class Head:
     folder: Path
     target: PreTrainedModel
     _known: dict[tuple[int, ...], tuple[Tensor, ...]] = field(default_factory=dict)
+    steps: dict[tuple[int, ...], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @cached_property
     def config(self) -> dict[str, Any]:
         return json.loads((self.folder / "config.json").read_text())
+
+    @cached_property
+    def listed(self) -> list[int]:
+        """The only tokens that it drafts, or none where it drafts any."""
+        file = self.folder / "draft_vocabulary.json"
+        return json.loads(file.read_text())["token_ids"] if file.is_file() else []
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
@@ -95,14 +102,12 @@ def eagle(head: Head, tokens: list[int], path: list[int]) -> Tensor:
         x = head.after_attention(x + head.attention(x, "layers.0.self_attn"), "layers.0")
         own = "lm_head.weight" in head.tensors
         logits = head.linear(x, "lm_head") if own else head.target.get_output_embeddings()(x)
-        file = head.folder / "draft_vocabulary.json"
-        if file.is_file():
-            listed = json.loads(file.read_text())["token_ids"]
-            unlisted = [token for token in range(logits.shape[1]) if token not in listed]
+        if head.listed:
+            unlisted = [token for token in range(logits.shape[1]) if token not in head.listed]
             logits[:, unlisted] = -torch.inf
         return x, logits
 
-    return rolled_out(step, tokens, head.states(tokens)[-1][:-1], path)
+    return rolled_out(head, step, tokens, head.states(tokens)[-1][:-1], path)
 
 
 def eagle3(head: Head, tokens: list[int], path: list[int]) -> Tensor:
@@ -116,10 +121,9 @@ def eagle3(head: Head, tokens: list[int], path: list[int]) -> Tensor:
         x = head.after_attention(x, "midlayer")
         normed = head.norm(x, "norm")
         logits = head.linear(normed, "lm_head")
-        offsets = head.tensors.get("d2t", torch.zeros(logits.shape[1], dtype=torch.int64))
+        rows = torch.arange(logits.shape[1])
         full = torch.full((len(x), head.config["vocab_size"]), -torch.inf)
-        for draft, offset in enumerate(offsets.tolist()):
-            full[:, draft + offset] = logits[:, draft]
+        full[:, rows + head.tensors.get("d2t", 0)] = logits
         return normed if head.config.get("norm_output") else x, full
 
     states = head.states(tokens)
@@ -130,7 +134,7 @@ def eagle3(head: Head, tokens: list[int], path: list[int]) -> Tensor:
     features = torch.cat(wanted, -1)
     if head.config.get("norm_before_fc"):
         features = head.norm(features, "input_norm")
-    return rolled_out(step, tokens, head.linear(features, "fc"), path)
+    return rolled_out(head, step, tokens, head.linear(features, "fc"), path)
 
 
 def medusa(head: Head, tokens: list[int], path: list[int]) -> Tensor:
@@ -148,13 +152,19 @@ def medusa(head: Head, tokens: list[int], path: list[int]) -> Tensor:
     return torch.stack(rows)
 
 
-def rolled_out(step: Step, tokens: list[int], features: Tensor, path: list[int]) -> Tensor:
+def rolled_out(
+    head: Head, step: Step, tokens: list[int], features: Tensor, path: list[int]
+) -> Tensor:
     """Read the pairs (token i + 1, feature i), then each token of the path with the feature that
-    the step before predicted."""
-    read, rows = torch.tensor(tokens[1:]), list[Tensor]()
-    for token in path:
-        predicted, logits = step(read, features)
-        rows.append(logits[-1])
-        read = torch.cat((read, torch.tensor([token])))
-        features = torch.cat((features, predicted[-1:]))
-    return torch.stack([*rows, step(read, features)[1][-1]])
+    the step before predicted. Paths of a tree share their beginnings."""
+    rows = list[Tensor]()
+    for at in range(len(path) + 1):
+        drafted = path[:at]
+        begun = *tokens, -1, *drafted
+        if begun not in head.steps:
+            predicted, logits = step(torch.tensor([*tokens[1:], *drafted]), features)
+            head.steps[begun] = predicted[-1:], logits[-1]
+        predicted, row = head.steps[begun]
+        rows.append(row)
+        features = torch.cat((features, predicted))
+    return torch.stack(rows)

@@ -80,7 +80,7 @@ def test_answers_under_seeds(wishes: dict[str, Any]) -> None:
     assert world.fit_of(said, sampling) > RIGHT
 
 
-SEEDED = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 500)
+SEEDED = world.seeded(SamplingParams(temperature=0.9, top_p=0.9), 150)
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from workers.torch_engine.tree import ROOT
 
 METHODS = ["ngram", "draft_verify", "eagle3", "medusa", "adaptive"]
 VOCAB = 262
+TOKENS = 20
 PROMPTS = [list(range(10, 20)) * 2, [3, 1, 4, 1, 5, 3, 1, 4], [1, 2] * 20]
 
 
@@ -103,11 +104,11 @@ async def all_answers(engine: Any, methods: Sequence[str]) -> None:
     """Every method answers every prompt as Hugging Face does, all at once."""
     pairs = [(method, prompt) for method in methods for prompt in PROMPTS]
     answers = await asyncio.gather(
-        *(decode(engine, method, prompt, max_tokens=30) for method, prompt in pairs)
+        *(decode(engine, method, prompt, max_tokens=TOKENS) for method, prompt in pairs)
     )
     for (_, prompt), answer in zip(pairs, answers, strict=True):
         assert answer.error is None
-        assert answer.tokens == reference(engine.bundle, prompt, 30)
+        assert answer.tokens == reference(engine.bundle, prompt, TOKENS)
     assert engine.load().healthy
 
 
@@ -131,11 +132,10 @@ async def test_a_drafter_whose_drafts_are_wrong(load, propose, monkeypatch):
     assert answer.stats.drafted_tokens > 0
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["propose", "commit", "release", "begin", "keep", "unread"])
-async def test_a_drafter_that_fails_in_any_call(load, method, name, monkeypatch):
+async def test_a_drafter_that_fails_in_any_call(load, name, monkeypatch):
     """At random, so that it is left in the middle of whatever it did."""
-    engine = load([method, "naive"], prefill_chunk=16)
+    engine = load([*METHODS, "naive"], prefill_chunk=16)
     dice, broken = random.Random(1), 0
 
     def unless_unlucky(own: Callable[..., Any], *args: Any) -> Any:
@@ -152,7 +152,7 @@ async def test_a_drafter_that_fails_in_any_call(load, method, name, monkeypatch)
             own = getattr(drafter, name)
             monkeypatch.setattr(drafter, name, partial(unless_unlucky, own))
     for _ in range(2):  # the second time with the prefixes that were kept
-        await all_answers(engine, [method, "naive"])
+        await all_answers(engine, [*METHODS, "naive"])
     # a drafter that fails for all together and then for each alone has failed once
     assert min(1, broken) <= sum(engine.load().drafter_failures.values()) <= broken
 
@@ -263,7 +263,7 @@ def test_a_drafter_rests_after_several_failures_and_is_tried_again() -> None:
     assert failures.counts == {"a": IN_A_ROW - 1 + IN_A_ROW + 3}
 
 
-@pytest.mark.parametrize("method", ["ngram", "draft_verify", "eagle3", "medusa", "adaptive"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_drafter_leaves_only_the_sequence_that_it_fails_for(make_rig, byte_bundle, method):
     rig = make_rig(byte_bundle, [method])
     running = [rig.submit(method, prompt, max_tokens=40) for prompt in PROMPTS]

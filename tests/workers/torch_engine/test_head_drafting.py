@@ -5,16 +5,16 @@ import random
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import heads_reference
 import pytest
 import random_heads
 import torch
+from conftest_bundle import with_parts
 from decoding import hugging_face, method_of
 from rig import Rig
-from safetensors.torch import load_file, save_file
+from spoiling import config, tensors, text, without
 from torch import Tensor
 
 from schemas import MethodSpec
@@ -45,16 +45,13 @@ def bundle(two_dozen: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundl
     )
     for name in NORMS:
         random_heads.save_eagle3(folder / f"eagle3-{name}", target, **{name: True})
-    parts = json.loads((folder / "bundle.json").read_text())["parts"]
     for part in ("eagle", "eagle-own"):
         shutil.copytree(folder / part, folder / f"{part}-listed")
         listed = json.dumps({"token_ids": list(range(1, VOCAB, 2))})
         (folder / f"{part}-listed" / "draft_vocabulary.json").write_text(listed)
     others = ("medusa-full", "eagle-own", "eagle-listed", "eagle-own-listed", "eagle3-full")
     others = (*others, *(f"eagle3-{name}" for name in NORMS))
-    parts |= {name: name for name in others}
-    (folder / "bundle.json").write_text(json.dumps({"name": "heads", "parts": parts}))
-    return load_bundle(folder)
+    return with_parts(folder, **{name: name for name in others})
 
 
 def spec(drafter: str, part: str, tree: str) -> MethodSpec:
@@ -127,7 +124,7 @@ def test_drafts_are_the_formulas(make_rig, bundle, monkeypatch, drafter, part):
         prompt = [rng.randrange(VOCAB) for _ in range(length)]
         temperature = float(index % 2)
         name = methods[index % 3].name
-        asked.append(rig.submit(name, prompt, max_tokens=12, temperature=temperature, seed=index))
+        asked.append(rig.submit(name, prompt, max_tokens=9, temperature=temperature, seed=index))
     answers = rig.finish(*asked)
     assert sum(answer.stats.accepted_tokens for answer in answers) > 0
     assert {drafted.method for drafted in seen} == {method.name for method in methods}
@@ -165,44 +162,19 @@ def test_a_sequence_keeps_no_states_but_its_own(make_rig, bundle: Bundle, part: 
         assert all(t.untyped_storage().nbytes() == t.nbytes for t in states)
 
 
-Change = Callable[[Path], object]
-
-
-def config(**values: Any) -> Change:
-    """Other values in a head's config.json."""
-
-    def change(head: Path) -> None:
-        file = head / "config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-    return change
-
-
-def without(name: str) -> Change:
-    """All tensors of a head but one."""
-
-    def change(head: Path) -> None:
-        tensors = load_file(head / "model.safetensors")
-        del tensors[name]
-        save_file(tensors, head / "model.safetensors")
-
-    return change
-
-
-def listing(*tokens: int) -> Change:
-    """A head that drafts these tokens alone."""
-    listed = json.dumps({"token_ids": tokens})
-    return lambda head: (head / "draft_vocabulary.json").write_text(listed)
-
-
+LISTED = "draft_vocabulary.json"
 NESTED = {"eagle_aux_hidden_state_layer_ids": [0, 1]}
 
 
 @pytest.mark.parametrize(
     ("part", "change", "said"),
     [
-        ("eagle", listing(), "token_ids must be a list of token ids"),
-        ("eagle", listing(1, VOCAB), f"maps to tokens 1 .. {VOCAB}, the target has {VOCAB}"),
+        ("eagle", text(LISTED, '{"token_ids": []}'), "token_ids must be a list of token ids"),
+        (
+            "eagle",
+            text(LISTED, '{"token_ids": [1, 24]}'),
+            "maps to tokens 1 .. 24, the target has 24",
+        ),
         ("eagle", config(hidden_size=32), r"eagle/config.json: hidden_size is 32, the target's is"),
         ("medusa", config(vocab_size=7), "medusa/config.json: vocab_size is 7, the target's is 24"),
         ("eagle", config(num_hidden_layers=2), "'llama' with 2 layers is not computed here"),
@@ -216,9 +188,9 @@ NESTED = {"eagle_aux_hidden_state_layer_ids": [0, 1]}
             *("eagle3", config(eagle_aux_hidden_state_layer_ids=[0, 1, 3])),
             r"layers \(0, 1, 3\) of a target with 3 layers",
         ),
-        ("eagle3", without("d2t"), "LM head has 12 rows for a vocabulary of 24, .* names none"),
-        ("medusa", without("token_map"), "LM head has 12 rows"),
-        ("eagle", without("fc.weight"), "lack fc.weight"),
+        ("eagle3", tensors(without("d2t")), "12 rows for a vocabulary of 24, .* names none"),
+        ("medusa", tensors(without("token_map")), "LM head has 12 rows"),
+        ("eagle", tensors(without("fc.weight")), "lack fc.weight"),
     ],
 )
 def test_heads_that_do_not_fit_are_refused(make_rig, two_dozen, tmp_path, part, change, said):
