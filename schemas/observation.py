@@ -78,6 +78,8 @@ class DecodeStats(Schema):
         default=0, ge=0, description="draft tokens that the client's prediction holds"
     )
     accepted_prediction_tokens: int = Field(default=0, ge=0)
+    drafted_by_position: tuple[int, ...] = ()
+    accepted_by_position: tuple[int, ...] = ()
     by_drafter: dict[str, DrafterStats] = Field(
         default={},
         description="if the method chooses a drafter at every step; `grammar` with any method",

@@ -58,7 +58,7 @@ class RolledAttention(nn.Module):
         positions = torch.arange(first, first + t, device=x.device)
         # Float32 angles, whatever the products are computed in.
         turns = self.rotary(self.rotary.inv_freq, positions[None])
-        rotated = apply_rotary_pos_emb(q, k, *turns)  # type: ignore[no-untyped-call]
+        rotated = apply_rotary_pos_emb(q, k, *turns)
         q, k = (x.to(v.dtype) for x in rotated)
         roll.seen.append((k, v))
         out: Tensor = self.o_proj(_attended(q, roll).transpose(1, 2).reshape(b, t, -1))

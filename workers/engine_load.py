@@ -133,6 +133,18 @@ class RecentPrefixes:
         return b"".join(islice(dict.fromkeys(every), REPORTED))
 
 
+def by_position(steps: Sequence[tuple[int, int]]) -> dict[str, tuple[int, ...]]:
+    """Return how many steps drafted, and how many accepted, a token at each position.
+
+    steps: the drafted and the accepted tokens of each.
+    """
+    positions = range(max((drafted for drafted, _ in steps), default=0))
+    return {
+        "drafted_by_position": tuple(sum(d > at for d, _ in steps) for at in positions),
+        "accepted_by_position": tuple(sum(a > at for _, a in steps) for at in positions),
+    }
+
+
 class Answer:
     """A request's tokens, text, steps and times.
 

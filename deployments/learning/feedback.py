@@ -155,11 +155,12 @@ class Feedback:
         self._called = time.monotonic()
         self._callers.called(ingress)
         taken = await self._learn(observations, ingress, at_once=leaving)
-        table: RoutingTable | TableUpdate | None = self._learner.table
-        if known is None or (table.fit_id, table.version) == known:
+        whole = self._learner.table
+        table: RoutingTable | TableUpdate | None = whole
+        if known is None or (whole.fit_id, whole.version) == known:
             table = None
-        elif table.fit_id == known[0]:
-            table = table.update()
+        elif whole.fit_id == known[0]:
+            table = whole.update()
         return Exchange(
             table=table,
             taken=taken,

@@ -81,7 +81,7 @@ def _tables(figures: Mapping[str, Any], out: Path) -> list[Any]:
     title = f"{out}: output tokens per target step over {figures['prompts']} prompts"
     shown = [table(title, ["method", "all", *domains], rows)]
     if (found := figures["bounds"]) is not None:
-        rows = [*found["fixed"].items(), *((name, found[name]) for name in BOUNDS)]
+        rows = [[*row] for row in found["fixed"].items()] + [[name, found[name]] for name in BOUNDS]
         title = f"Speedup after the first token over {found['answers']} answers"
         shown.append(table(title, ["method", "speedup"], rows))
     return shown

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from schemas import DecodeRequest, DrafterStats, FinishReason, SamplingParams, TokenLogprobs
 from workers.drafting.lookup.prediction import Prediction
-from workers.engine_load import Answer
+from workers.engine_load import Answer, by_position
 from workers.stream import Stream
 from workers.torch_engine.logit_processor import LogitProcessor
 from workers.torch_engine.models.kv_pool import Lease
@@ -44,6 +44,7 @@ class DecodeSequence(Answer):
         self.rng = random.Random(request.seed)
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self.drafted = self.accepted = 0
+        self._levels: list[tuple[int, int]] = []
         self.finished: FinishReason | None = None
         self.processor = processor
         self._prompt_logprobs: list[TokenLogprobs] = []
@@ -144,6 +145,7 @@ class DecodeSequence(Answer):
             self.prediction.count(copied, min(accepted, kept))
         drafted, accepted = tree.drafted_levels, min(len(path.nodes), kept)
         self.drafted, self.accepted = self.drafted + drafted, self.accepted + accepted
+        self._levels.append((drafted, accepted))
         if drafter is not None:
             counts = self._by_drafter[drafter]
             counts.update(steps=1, drafted_tokens=drafted, accepted_tokens=accepted)
@@ -164,6 +166,7 @@ class DecodeSequence(Answer):
             **self.seconds,
             "drafted_tokens": self.drafted,
             "accepted_tokens": self.accepted,
+            **by_position(self._levels),
             "drafted_prediction_tokens": self.prediction.drafted if self.prediction else 0,
             "accepted_prediction_tokens": self.prediction.accepted if self.prediction else 0,
             "by_drafter": {n: DrafterStats(**told) for n, told in self._by_drafter.items()},

@@ -17,7 +17,7 @@ from vllm.v1.engine.output_processor import RequestOutputCollector
 from schemas import DecodeChunk, DecodeRequest, DrafterStats, FinishReason, TokenLogprobs
 from workers.drafting.controller import NOBODY, PREDICTION
 from workers.engine import RequestFaultError
-from workers.engine_load import EngineLoad, ScheduledAnswer
+from workers.engine_load import EngineLoad, ScheduledAnswer, by_position
 from workers.grammar.answer_matcher import AnswerMatcher
 from workers.grammar.specification import lark
 from workers.methods import KEPT_KEY, METHOD_KEY
@@ -141,9 +141,11 @@ class VllmAnswer(ScheduledAnswer):
                 )
 
     def _counts(self, seconds: float) -> dict[str, Any]:
+        drafted, accepted = [told for told, _ in self._by_step], self._accepted_by_step()
         return super()._counts(seconds) | {
-            "drafted_tokens": sum(drafted for drafted, _ in self._by_step),
-            "accepted_tokens": sum(self._accepted_by_step()),
+            "drafted_tokens": sum(drafted),
+            "accepted_tokens": sum(accepted),
+            **by_position([*zip(drafted, accepted, strict=True)]),
             "head_versions": self.head_versions(),
         }
 

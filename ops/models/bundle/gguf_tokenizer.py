@@ -7,7 +7,7 @@ from jinja2 import Environment, TemplateError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Metaspace, Sequence, Split
 from transformers import PreTrainedTokenizerFast
-from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
+from transformers.integrations import gguf
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from ops.models.bundle.gguf_file import FIX, GgufFile
@@ -116,10 +116,10 @@ def _refuse_fields(file: GgufFile) -> None:
     if "merges" not in fields and len(fields.get("scores", ())) != len(tokens):
         raise file.refusal(f"tokenizer.ggml.scores must have {len(tokens)} numbers")
     # A byte-level tokenizer is only as right as the pattern that splits its text.
-    known = {"default", "gpt-2", *SINGLE_DIGITS, *GGUF_PRE_TOKENIZER_SPLITS}
-    if kind == "gpt2" and (pre := file.required("tokenizer.ggml.pre")) not in known:
+    splits = {"default", "gpt-2", *SINGLE_DIGITS, *GGUF_PRE_TOKENIZER_SPLITS}
+    if kind == "gpt2" and (pre := file.required("tokenizer.ggml.pre")) not in splits:
         raise file.refusal(
-            f"tokenizer.ggml.pre is {pre!r}: known are {', '.join(sorted(known))}: {FIX}"
+            f"tokenizer.ggml.pre is {pre!r}: known are {', '.join(sorted(splits))}: {FIX}"
         )
     template = file.fields.get("tokenizer.chat_template", "")
     try:
@@ -131,8 +131,9 @@ def _refuse_fields(file: GgufFile) -> None:
 def _backend(file: GgufFile) -> Any:
     if file.fields["tokenizer.ggml.model"] == "gpt2":
         return _byte_level(file)
-    architecture, described, _ = get_gguf_tokenizer(str(file.path))
-    backend = convert_gguf_tokenizer(architecture, described)[0]
+    reader: Any = gguf
+    architecture, described, _ = reader.get_gguf_tokenizer(str(file.path))
+    backend = reader.convert_gguf_tokenizer(architecture, described)[0]
     if architecture == "llama" and not file.fields.get(SPACE_PREFIX, True):
         backend.pre_tokenizer = Metaspace(prepend_scheme="never", split=False)
         # without the last step, which takes the prefix away again

@@ -7,6 +7,8 @@ import pytest
 from asking import answered, broken, prompt, spoken
 
 from deployments.errors import ApiError
+from deployments.request import answer as answer_module
+from deployments.request.answer import remembered
 from router.cluster import unpacked
 from schemas import DecodeChunk
 from workers.engine import EngineBusyError
@@ -196,7 +198,34 @@ async def test_a_refit_while_a_prompt_is_embedded_decides_for_the_new_clusters(i
     assert (after.fit_id, after.cluster) == ("new", 1 - before.cluster)
 
 
-async def test_prompts_are_routed_by_the_vectors_of_their_texts(ingress, encoder):
+def test_a_text_that_comes_again_has_the_same_vector(monkeypatch):
+    """Two vectors are kept."""
+    monkeypatch.setattr(answer_module, "EMBEDDED_TEXTS", 2)
+    embedded = []
+
+    def fresh(text):
+        embedded.append(text)
+        return np.full((1, 3), len(embedded), dtype=np.float32)
+
+    embed = remembered(fresh)
+    first = embed("", "a")
+    assert embed("", "a") is first
+    assert embed("", "b") is not first
+    embed("", "a")
+    embed("", "c")
+    embed("", "a")
+    assert embedded == ["a", "b", "c"], "the one that was not asked for longest is forgotten"
+    embed("", "b")
+    assert embedded[-1] == "b"
+    with pytest.raises(ValueError, match="read-only"):
+        first[0, 0] = 7.0
+
+
+async def test_prompts_are_routed_by_the_vectors_kept(ingress, encoder):
     text = "Write a Python function that reverses a list, and one that sorts it."
-    _, vector = await ingress.answerer.route(prompt(text=text))
-    np.testing.assert_array_equal(vector, encoder.embed([text]))
+    asked = prompt(text=text)
+    vectors = [(await ingress.answerer.route(asked))[1] for _ in range(2)]
+    assert vectors[0] is vectors[1]
+    np.testing.assert_array_equal(vectors[0], encoder.embed([text]))
+    _, other = await ingress.answerer.route(prompt(text=text, scope="another"))
+    assert other is not vectors[0]

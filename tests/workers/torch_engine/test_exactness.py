@@ -34,7 +34,8 @@ async def test_drafts_are_accepted_and_counted(load_engine, byte_bundle: Bundle,
         stats = answer.stats
         assert stats.batch_by_method == {method: 1.0}
         assert stats.output_tokens == len(answer.tokens) == len(answer.drafted)
-        assert sum(answer.drafted) == stats.accepted_tokens
+        assert sum(answer.drafted) == stats.accepted_tokens == sum(stats.accepted_by_position)
+        assert stats.drafted_tokens == sum(stats.drafted_by_position)
         assert stats.target_steps + stats.accepted_tokens == stats.output_tokens
         if method == "naive":
             assert stats.output_tokens / stats.target_steps == 1.0
