@@ -183,7 +183,7 @@ def _tables(figures: dict[str, Any]) -> Iterator[Group | str]:
             for name, own in arms.items()
             for turn, one in enumerate(own["by_turn"])
         ]
-        by_turn = ("TTFT p50, ms", "tokens/s", "prompt", "cached")
+        by_turn = ("TTFT p50, ms", "tokens/s", "prompt", "cached", "prefix cached")
         yield table("By turn", ["arm", "turn", *by_turn], rows)
     if len(arms) > 1 and figures["same_text"] is not None:
         yield f"share of prompts with the same text from all arms: {cell(figures['same_text'])}"

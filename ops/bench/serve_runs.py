@@ -366,18 +366,26 @@ def _said(answers: Sequence[Answer], header: str) -> dict[str, int]:
 
 
 def _turn(answers: Sequence[Answer], turn: int) -> dict[str, Any]:
-    """Return a turn's figures. cached: share of the prompts' tokens found in prefix caches."""
+    """Return a turn's figures. cached: share of the prompts' tokens found in prefix caches.
+    prefix_cached: the same of the tokens of the turn before, prompt and response."""
     own = [answer for answer in answers if answer.turn == turn]
     usages = [answer.reply.usage for answer in own]
     prompt = sum(usage.get("prompt_tokens", 0) for usage in usages)
     details = [usage.get("prompt_tokens_details") or {} for usage in usages]
     cached = sum(one.get("cached_tokens") or 0 for one in details)
     seconds = sum(answer.seconds for answer in own)
+    asked = {(answer.prompt.id, answer.repeat) for answer in own}  # whose conversation went on
+    before = sum(
+        answer.reply.usage.get("total_tokens", 0)
+        for answer in answers
+        if answer.turn == turn - 1 and (answer.prompt.id, answer.repeat) in asked
+    )
     return {
         "ttft_ms_p50": _milliseconds("ttft_ms", [answer.ttft for answer in own])["ttft_ms_p50"],
         "tokens_per_s": sum(one.reply.output_tokens for one in own) / seconds if own else None,
         "prompt_tokens": prompt / len(own) if own else None,
         "cached": cached / prompt if prompt else None,
+        "prefix_cached": cached / before if before else None,
     }
 
 

@@ -168,6 +168,7 @@ def test_arms_answer_the_same_prompts_in_turns(serve, listening):
         assert arm["goodput_per_s"] == arm["requests_per_s"]
         assert arm["by_turn"][0]["cached"] == 0.0 or arm is figures["arms"][listening]
         assert arm["by_turn"][1]["cached"] > 0.3
+        assert arm["by_turn"][1]["prefix_cached"] > 0.5
     assert figures["arms"]["ngram"]["methods"] == {"ngram": 6}
     assert figures["arms"]["naive"]["over_baseline"] == 1.0
     assert figures["same_text"] == 1.0
