@@ -180,6 +180,8 @@ class HttpApi:
         return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def model(self, name: str) -> Response:
+        if not name:
+            raise HTTPException(404, "Not Found")
         return JSONResponse(self._model(name))
 
     async def routing(self) -> Response:

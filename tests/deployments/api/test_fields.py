@@ -41,7 +41,8 @@ async def test_unknown_fields_are_ignored_and_named(ingress, caplog):
 
 
 async def test_strict_fields_refuses_them(ingress, monkeypatch):
-    api = ingress.app.routes[0].endpoint.__self__
+    endpoints = {route.path: route.endpoint for route in ingress.app.routes}
+    api = endpoints["/v1/models"].__self__
     http = ingress.config.http.model_copy(update={"strict_fields": True})
     monkeypatch.setattr(api, "config", ingress.config.model_copy(update={"http": http}))
     response = await ingress.http.post("/v1/chat/completions", json=HELLO | {"temprature": 1})
