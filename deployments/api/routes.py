@@ -12,6 +12,7 @@ from urllib.parse import quote
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette._utils import get_route_path
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.types import Lifespan
 
@@ -66,6 +67,15 @@ LONGEST_NAME = 64
 Asked = TypeVar("Asked", bound=Input)
 Handler = Callable[[Any, Request], Awaitable[Response]]
 """Takes the validated body and the request."""
+
+
+class ModelName(StringConvertor):
+    """A model's name in a path, which may have slashes."""
+
+    regex = ".+"
+
+
+register_url_convertor("model", ModelName())
 
 
 class HttpApi:
@@ -128,7 +138,7 @@ class HttpApi:
         add("/admin/routing/reset", self.reset, methods=["POST"], openapi_extra=resets)
         for path, reads, summary in (
             ("/v1/models", self.models, "The models a request may name"),
-            ("/v1/models/{name:path}", self.model, "One model"),
+            ("/v1/models/{name:model}", self.model, "One model"),
             ("/v1/routing", self.routing, "The active routing table"),
             ("/health", self.health, "Whether a prompt can be answered"),
             ("/admin/config", self.admin_config, "The active configuration"),
@@ -180,8 +190,6 @@ class HttpApi:
         return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def model(self, name: str) -> Response:
-        if not name:
-            raise HTTPException(404, "Not Found")
         return JSONResponse(self._model(name))
 
     async def routing(self) -> Response:
