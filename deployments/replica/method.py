@@ -229,6 +229,9 @@ class MethodReplica:
             logger.warning("step times not delivered: %r", error)
             return False
 
+    def _line(self, connect: Callable[[str, AppConfig], Any]) -> ActorLine[Any]:
+        return ActorLine(partial(asyncio.to_thread, connect, self._application, self._config))
+
     def _load(self) -> LoadReport:
         seen = {"answers": self._heads.answers, "heads": self._heads.counts}
         seen |= {"refused_heads": dict(self._refused_heads)}
@@ -236,8 +239,7 @@ class MethodReplica:
         return clients_load(self._engine.load().model_copy(update=seen), self._measured)
 
     async def _report_forever(self) -> None:
-        connect = partial(asyncio.to_thread, load_board, self._application, self._config)
-        board = ActorLine[Any](connect)
+        board = self._line(load_board)
 
         def pause(spent: float) -> float:
             return max(0.0, board.pause(REPORT_SECONDS, MOST_INTERVALS * REPORT_SECONDS) - spent)
