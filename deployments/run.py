@@ -46,10 +46,10 @@ _OF_RAY = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": IMPORT_PATH,
     # A replica whose engine has failed has no responses to finish.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
-    # The controller's loop takes 15% of a core at Ray's 0.1 s.
+    # Serve's controller checks its replicas every 0.1 s by default, which takes 15% of a core.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
-    # Ray's workers are background jobs by default: beside other programs a response took twice as
-    # long.
+    # By default Ray lowers the priority of its workers. Responses then take twice as long while
+    # other programs use the cores.
     "RAY_worker_niceness": "0",
     # What fails while it loads a model fails again.
     "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": "1",
